@@ -1,0 +1,47 @@
+# Two commands matter: `make probe` and `make test`. Each sets up what it needs.
+#
+#   make probe BACKBONE=clip-rn50 DATA=food101 METHOD=mr2 SEEDS=5 ARGS="--l2 1"
+#
+# What people give reaches the commands through the environment, quoted: no name can become shell code.
+
+BACKBONE ?= effnet-lite0
+DATA ?= digits
+METHOD ?= mr2
+SEEDS ?= 1
+ARGS ?=
+PYTHON ?= python3
+export BACKBONE DATA METHOD SEEDS
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: probe setup test test-slow lint bench clean
+.DEFAULT_GOAL := probe
+
+probe: $(READY)
+	@$(BIN)/probe run --backbone "$$BACKBONE" --data "$$DATA" --method "$$METHOD" --seeds "$$SEEDS" $(ARGS)
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Setting up .venv (once, a few minutes) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]'
+	@touch $@
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What is probed: a name becomes a frozen or trainable image encoder."""

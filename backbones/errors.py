@@ -1,0 +1,26 @@
+"""The one exception for mistakes a user can make and mend, and the words that go with it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something the user gave is wrong; the message says what, where and what to do.
+
+    The command line prints it as one line and exits with code 2; it never shows a traceback.
+    """
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """'; did you mean "pets"?' for a near miss, else the known words themselves.
+
+    >>> nearest("pest", ["pets", "food101"])
+    '; did you mean "pets"?'
+    """
+    known = list(known)
+    close = difflib.get_close_matches(word.lower(), known, n=3, cutoff=0.5)
+    if close:
+        return "; did you mean " + " or ".join(f'"{c}"' for c in close) + "?"
+    return "; known: " + ", ".join(known)

@@ -1,0 +1,36 @@
+"""One kind of progress bar for everything that takes longer than a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Callable[[int], None]]:
+    """Yield `advance(n)`; on a terminal, a bar with the rate and the time left is drawn on stderr.
+
+    >>> with bar("extracting", 3680, "images") as advance:
+    ...     advance(64)
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not (show and console.is_terminal),
+    ) as progress:
+        task = progress.add_task(what, total=total, rate="")
+
+        def advance(n: int = 1) -> None:
+            speed = progress.tasks[0].speed
+            progress.update(task, advance=n, rate=f"{speed:,.0f} {unit}/s" if speed else unit)
+
+        yield advance

@@ -1,0 +1,60 @@
+"""The row family: every convex method as data for one loss and one solver.
+
+Row i of the training set contributes
+
+    v_i * CE(a_i z_i + c_i, y_i),        z_i = W h_i + b  (N x K logits)
+
+with a scale a_i > 0, a shift c_i (K numbers, constant) and a weight v_i >= 0, each of which depends on
+the row's own class only. A method *declares* the three; the training loss and the exact solver both read
+that declaration, so they cannot drift apart.
+
+| method              | scale a      | shift c              | weight v        |
+|---------------------|--------------|----------------------|-----------------|
+| cross-entropy       | 1            | 0                    | 1               |
+| logit adjustment    | 1            | tau log pi           | 1               |
+| MR² logit margin    | 1 / gamma_y  | 0                    | 1               |
+| LDAM, linear head   | 1            | -m_y at the target   | 1               |
+| class-balanced      | 1            | 0                    | effective number|
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What each class's rows look like; None means the neutral value (1, 0, 1)."""
+
+    scale: Tensor | None = None  # K: a_y
+    shift: Tensor | None = None  # K (the same for every row) or K x K (one line for each true class y)
+    weight: Tensor | None = None  # K: v_y
+
+    def adjust(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """a_y z + c_y for every row, in the dtype of `logits`."""
+        if self.scale is not None:
+            logits = logits * self.scale.to(logits)[targets].unsqueeze(1)
+        if self.shift is not None:
+            shift = self.shift.to(logits)
+            logits = logits + (shift if shift.ndim == 1 else shift[targets])
+        return logits
+
+    def cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Mean over the batch, weighted: sum v CE / sum v."""
+        losses = F.cross_entropy(self.adjust(logits, targets), targets, reduction="none")
+        if self.weight is None:
+            return losses.mean()
+        weight = self.weight.to(losses)[targets]
+        return (weight * losses).sum() / weight.sum()
+
+    def same_as_plain(self) -> bool:
+        """True when the method cannot differ from cross-entropy on these classes (one scale aside)."""
+        level = [
+            t for t in (self.scale, self.weight) if t is not None and not torch.allclose(t, t[:1], rtol=1e-6)
+        ]
+        shifted = self.shift is not None and not torch.allclose(self.shift, self.shift[..., :1], rtol=1e-6)
+        return not level and not shifted
