@@ -1,0 +1,78 @@
+"""Accuracy in the words people use: overall, by class, worst, best, gap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.errors import UserError
+
+Z95 = 1.959963984540054  # the normal quantile of a two-sided 95 % interval
+
+
+@dataclass(frozen=True)
+class ClassCounts:
+    """How many test images each class has, and how many were right (a mean over seeds)."""
+
+    n: NDArray[np.int64]  # K
+    right: NDArray[np.float64]  # K
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """K accuracies; NaN for a class with no test image."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self.right / self.n
+
+
+def count(hits: NDArray[np.bool_], labels: NDArray[np.int64], num_classes: int) -> ClassCounts:
+    """Counts by class; `hits` is (seeds x) N: was image i predicted right?"""
+    value = np.atleast_2d(hits).mean(axis=0)
+    return ClassCounts(
+        n=np.bincount(labels, minlength=num_classes),
+        right=np.bincount(labels, weights=value, minlength=num_classes).astype(np.float64),
+    )
+
+
+def overall(counts: ClassCounts) -> dict[str, float]:
+    """The scalar metrics of `result.json`, as fractions."""
+    accuracy = counts.accuracy[counts.n > 0]
+    return {
+        "top1": float(counts.right.sum() / counts.n.sum()),
+        "mean_per_class": float(accuracy.mean()),
+        "gap": float(accuracy.max() - accuracy.min()),
+        "std": float(accuracy.std()),
+    }
+
+
+def extremes(counts: ClassCounts, class_names: tuple[str, ...]) -> dict[str, dict[str, str | float]]:
+    """The worst and the best class; of equals, the first."""
+    accuracy = counts.accuracy
+    where = {"worst": int(np.nanargmin(accuracy)), "best": int(np.nanargmax(accuracy))}
+    return {word: {"class": class_names[k], "accuracy": float(accuracy[k])} for word, k in where.items()}
+
+
+def top_k(scores: NDArray[np.floating], labels: NDArray[np.int64], k: int) -> NDArray[np.bool_]:
+    """Is the true class among the k best scores? A tie counts against the model."""
+    own = np.take_along_axis(scores, labels[:, None], axis=1)
+    better = (scores >= own).sum(axis=1) - 1  # the true class itself is always >= itself
+    return better < k
+
+
+def wilson(right: NDArray[np.float64], n: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Wilson's 95 % score interval of a proportion, K x 2; sound for small n and for 0 or 100 %."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = right / n
+        centre = p + Z95**2 / (2 * n)
+        half = Z95 * np.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2))
+        interval = np.stack([centre - half, centre + half], axis=1) / (1 + Z95**2 / n)[:, None]
+    return np.clip(interval, 0, 1)
+
+
+def score(predicted: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int, metric: str) -> float:
+    """A data set's own metric, for choosing hyper-parameters: 'accuracy' or 'mean_per_class'."""
+    keys = {"accuracy": "top1", "mean_per_class": "mean_per_class"}
+    if metric not in keys:
+        raise UserError(f'unknown metric "{metric}"; known: {", ".join(keys)}')
+    return overall(count(predicted == labels, labels, num_classes))[keys[metric]]
