@@ -1,0 +1,180 @@
+"""The validated description of a run, from YAML or flags.
+
+One small class a concern; every field says what it means. Places (cache, output) are no part of a recipe,
+because they do not change the result. An unknown key is an error that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from probe.errors import UserError, nearest
+
+
+class Section(BaseModel):
+    """A concern of the recipe; a bare word stands for its name (`method: mr2`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _word_is_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) and "name" in cls.model_fields else value
+
+
+class Backbone(Section):
+    name: str = (
+        "effnet-lite0"  # a registered name, or timm:<name>, open_clip:<model>/<tag>, hf:<id or folder>
+    )
+    weights: str | None = None  # a local file or folder instead of the registered weights
+    tap: str | None = (
+        None  # where features are taken, e.g. CLIP's "projected" or "pooled"; None: the row's own
+    )
+    image_size: int | None = Field(None, gt=0, le=4096)  # input pixels; None: the row's own
+
+
+class Data(Section):
+    name: str = "digits"  # a registered name, a hub id, an image folder or a folder of parquet files
+    root: str | None = None  # a local copy of a registered data set
+    revision: str | None = None  # the hub revision
+    imbalance: float | None = Field(None, ge=1)  # make it long-tailed: largest class / smallest class
+    profile: Literal["exp", "step"] = "exp"  # how a long tail falls
+    val_fraction: float = Field(0.2, gt=0, lt=1)  # cut from train where there is no official validation split
+    skip_bad_images: bool = False  # leave out images that cannot be read, and count them
+
+
+class Features(Section):
+    dtype: Literal["float32", "float16"] = "float32"  # of the cache; float16 halves it
+    scaling: Literal["auto", "none", "standard", "l2"] = "auto"  # before the head; auto: as the backbone asks
+    batch_size: int | None = Field(None, gt=0)  # None: chosen by the model's input size
+    workers: int | None = Field(None, ge=0)  # decoding processes; None: by the number of cores
+
+
+class Method(Section):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = "erm"  # see `probe methods`; every other key is a parameter of the method
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Solver(Section):
+    name: Literal["lbfgs", "ridge", "knn", "zeroshot"] = "lbfgs"
+    l2: float | None = Field(None, gt=0)  # strength of the penalty; None: chosen on validation
+    grid: Literal["coarse", "full"] = "coarse"  # coarse to fine, or all 96 values
+    k: int = Field(20, gt=0)  # neighbours of k-NN
+    weighted: bool = True  # k-NN: votes weighted by exp(similarity / 0.07), or plain
+
+
+class Recipe(Section):
+    backbone: Backbone = Backbone()
+    data: Data = Data()
+    features: Features = Features()
+    method: Method = Method()
+    solver: Solver = Solver()
+    groups: Literal["crossfit", "paper"] = (
+        "crossfit"  # what ranks the classes; paper: the test accuracy of erm
+    )
+    seeds: int = Field(1, gt=0, le=1000)  # validation cuts and initialisations, numbered from 0
+
+    @property
+    def digest(self) -> str:
+        """A hash of everything that decides the result."""
+        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def slug(self) -> str:
+        """`clip-rn50-pets-mr2-1a2b3c4d`: readable, and unique to the recipe."""
+        words = [self.backbone.name, Path(self.data.name).name, self.method.name]
+        if self.solver.name != "lbfgs":
+            words.append(self.solver.name)
+        safe = [re.sub(r"[^A-Za-z0-9.]+", "-", w).strip("-.") for w in words]
+        return "-".join([*safe, self.digest[:8]])
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML without aliases: nested ones can stand for more values than any machine can hold."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise UserError(
+                f"recipe: line {self.peek_event().start_mark.line + 1}: YAML aliases are not allowed"
+            )
+        return super().compose_node(parent, index)
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The value of a piece of YAML; anything unreadable is one clear line."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}:" if mark else ""
+        problem = getattr(error, "problem", None) or error
+        raise UserError(f"{where}:{line} not valid YAML: {problem}") from error
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The raw content of a recipe file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read recipe {path}: {error}") from error
+    content = parse_yaml(text, str(path)) or {}
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: a recipe is a mapping of keys to values, not a {type(content).__name__}")
+    return content
+
+
+def override(content: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """`["seeds=5", "method.lam=0.05"]` laid over a recipe's content."""
+    for setting in settings:
+        key, sign, value = setting.partition("=")
+        if not sign or not key:
+            raise UserError(f'"{setting}" is no override; write key=value, e.g. seeds=5 or method.lam=0.05')
+        place(content, key, parse_yaml(value, setting))
+    return content
+
+
+def place(content: dict[str, Any], dotted: str, value: Any) -> None:
+    """Set `content["a"]["b"] = value` for "a.b"; a bare word on the way becomes {"name": word}."""
+    *parents, last = dotted.split(".")
+    for parent in parents:
+        inner = content.get(parent)
+        content[parent] = inner if isinstance(inner, dict) else {} if inner is None else {"name": inner}
+        content = content[parent]
+    content[last] = value
+
+
+def build(content: dict[str, Any]) -> Recipe:
+    """The validated recipe; the first mistake is reported as one line."""
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        raise UserError(_explain(error)) from error
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        *parents, key = [str(part) for part in first["loc"]]
+        section: type[BaseModel] = Recipe
+        for parent in parents:
+            section = section.model_fields[parent].annotation  # type: ignore[assignment]
+        return f'recipe: unknown key "{path}"' + nearest(key, section.model_fields)
+    given = repr(first["input"])
+    return f"recipe: {path}: {first['msg']} (given {given[:80]})"

@@ -1,0 +1,48 @@
+"""The result's blocks on a case worked by hand."""
+
+import numpy as np
+import pytest
+
+from probe.evaluate.judge import Bench, Outcome, judge, versus
+
+NAMES = ("cat", "dog", "fox")
+BENCH = Bench(np.repeat([0, 1, 2], 10), NAMES, {"easy": [0], "medium": [1], "hard": [2]})
+
+
+def hits(*right):
+    return np.concatenate([np.arange(10) < r for r in right])[None]
+
+
+def test_what_a_method_achieved():
+    result = judge(Outcome("erm", hits(10, 5, 2), hits(10, 10, 10)), BENCH)
+    assert result["top1"] == pytest.approx(17 / 30)
+    assert result["top5"] == 1
+    assert result["groups"]["hard"]["accuracy"] == pytest.approx(0.2)
+    assert result["groups"]["hard"]["classes"] == ["fox"]
+    assert result["worst"] == {"class": "fox", "accuracy": 0.2}
+    low, high = result["groups"]["medium"]["ci"]
+    assert low < 0.5 < high
+    assert result["groups"]["easy"]["ci"] == [1, 1]
+    row = result["by_class"][1]
+    assert (row["name"], row["n"], row["accuracy"], row["group"]) == ("dog", 10, 0.5, "medium")
+
+
+def test_a_method_gains_nothing_over_itself():
+    outcome = Outcome("erm", hits(10, 5, 2))
+    gain = versus(outcome, outcome, BENCH)["gain"]
+    assert all(g["mean"] == 0 and g["ci"] == [0, 0] and g["p"] == 1 and not g["clear"] for g in gain.values())
+
+
+def test_the_gain_is_where_it_was_made():
+    result = versus(Outcome("mr2", hits(10, 5, 9)), Outcome("erm", hits(10, 5, 2)), BENCH)
+    assert result["method"] == "erm"
+    assert result["gain"]["hard"]["mean"] == pytest.approx(0.7)
+    assert result["gain"]["hard"]["clear"]
+    assert not result["gain"]["easy"]["clear"]
+    assert result["gain"]["overall"]["mean"] == pytest.approx(0.7 / 3)
+
+
+def test_a_class_without_test_images_is_reported_as_unknown():
+    bench = Bench(np.repeat([0, 1], 10), NAMES, {"easy": [0], "medium": [1], "hard": [2]})
+    row = judge(Outcome("erm", hits(10, 5)), bench)["by_class"][2]
+    assert (row["n"], row["accuracy"], row["ci"]) == (0, None, None)

@@ -1,0 +1,84 @@
+"""A recipe says exactly what it means, or why it cannot."""
+
+import pytest
+
+from probe import recipe
+from probe.errors import UserError
+
+
+def test_words_stand_for_names_and_defaults_fill_the_rest():
+    r = recipe.build({"backbone": "clip-rn50", "data": "food101", "method": {"name": "mr2", "lam": 0.05}})
+    assert (r.backbone.name, r.data.name, r.method.name, r.solver.name) == (
+        "clip-rn50",
+        "food101",
+        "mr2",
+        "lbfgs",
+    )
+    assert r.method.params == {"lam": 0.05}
+
+
+def test_overrides_reach_into_a_recipe():
+    content = recipe.override({"method": "mr2", "seeds": 1}, ["seeds=5", "method.lam=0.05", "solver.l2=1e-3"])
+    r = recipe.build(content)
+    assert (r.seeds, r.method.name, r.method.params, r.solver.l2) == (5, "mr2", {"lam": 0.05}, 1e-3)
+
+
+def test_a_saved_recipe_runs_again_as_it_was(tmp_path):
+    r = recipe.build({"data": "pets", "method": {"name": "mr2", "lam": 0.1}, "seeds": 3})
+    (tmp_path / "recipe.yaml").write_text(r.to_yaml())
+    again = recipe.build(recipe.read(tmp_path / "recipe.yaml"))
+    assert again == r
+    assert again.digest == r.digest
+
+
+def test_the_digest_follows_every_setting():
+    base = recipe.build({})
+    changes = [{"seeds": 2}, {"method": {"name": "mr2", "lam": 0.3}}, {"solver": {"l2": 2}}, {"data": "pets"}]
+    assert len({base.digest, *(recipe.build(c).digest for c in changes)}) == 5
+
+
+def test_a_slug_is_a_safe_file_name():
+    r = recipe.build({"backbone": "timm:a/b c", "data": "../some/où $(x)", "method": "mr2"})
+    assert r.slug.startswith("timm-a-b-c-o-x-mr2-")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"metod": "mr2"}, 'unknown key "metod"; did you mean "method"'),
+        ({"solver": {"l3": 1}}, 'unknown key "solver.l3"; did you mean "l2"'),
+        ({"seeds": 0}, "seeds: .*greater than 0.*given 0"),
+        ({"seeds": "many"}, "seeds: .*integer"),
+        ({"solver": "newton"}, "solver.name: .*lbfgs"),
+        ({"data": {"val_fraction": 2}}, "val_fraction"),
+        ({"data": [1]}, "data: "),
+    ],
+)
+def test_mistakes_are_one_line(content, message):
+    with pytest.raises(UserError, match=message) as caught:
+        recipe.build(content)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1", "line 1.*not valid YAML"),
+        ("a: &x [1]\nb: *x", "line 2.*aliases are not allowed"),
+        ("- 1", "mapping"),
+        ("!!python/object/apply:os.system [true]", "not valid YAML"),
+        ("[" * 5000, "not valid YAML"),
+    ],
+)
+def test_bad_files_are_one_line(tmp_path, text, message):
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(UserError, match=message) as caught:
+        recipe.read(tmp_path / "r.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_recipe_and_a_malformed_override_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read recipe .*no\.yaml"):
+        recipe.read(tmp_path / "no.yaml")
+    with pytest.raises(UserError, match='"seeds 5" is no override'):
+        recipe.override({}, ["seeds 5"])
