@@ -1,0 +1,1 @@
+"""What people see of a result: the terminal table, files, plots and the HTML page."""

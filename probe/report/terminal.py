@@ -1,0 +1,120 @@
+"""A run's result as a compact terminal table that stays readable at 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+EXTREMES = 3  # how many of the worst and best classes are shown
+
+
+def percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f}"
+
+
+def signed(fraction: float) -> str:
+    return f"{100 * fraction:+.2f}"
+
+
+def plain(name: str, width: int = 34) -> str:
+    """A class name fit for a terminal: no control characters, not too long."""
+    clean = "".join(c if c.isprintable() else "�" for c in name)
+    return clean if len(clean) <= width else clean[: width - 1] + "…"
+
+
+def show(result: Mapping[str, Any], folder: str, console: Console | None = None) -> None:
+    """Print the result of one run."""
+    console = console or Console(highlight=False)
+    console.print(Group(*sections(result, folder)))
+
+
+def sections(result: Mapping[str, Any], folder: str) -> Iterator[RenderableType]:
+    yield _headline(result)
+    yield _accuracies(result)
+    yield _extremes(result["test"]["by_class"])
+    if result.get("margins"):
+        yield _margins(result["margins"])
+    for remark in result.get("remarks", []):
+        yield Text(f"note: {remark}", style="yellow")
+    yield _times(result["timing"])
+    yield Text(f"saved: {folder}", style="dim")
+
+
+def _headline(result: Mapping[str, Any]) -> Text:
+    recipe, data = result["recipe"], result["data"]
+    seeds = f"{len(result['seeds'])} seed" + "s" * (len(result["seeds"]) > 1)
+    how = recipe["solver"]["name"]
+    strength = {s["l2"] for s in result["seeds"] if s.get("l2")}
+    if strength:
+        chosen = "given" if recipe["solver"]["l2"] else "by validation"
+        how += f", l2 {' '.join(f'{v:.3g}' for v in sorted(strength))} {chosen}"
+    head = Text()
+    head.append(f"{result['backbone']['name']} on {plain(data['name'])}", style="bold")
+    head.append(f"  {recipe['method']['name']} ({how}), {seeds}\n")
+    head.append(
+        f"{len(result['test']['by_class'])} classes, {data['sizes']['train']:,} training "
+        f"and {data['sizes']['test']:,} test images",
+        style="dim",
+    )
+    return head
+
+
+def _accuracies(result: Mapping[str, Any]) -> Table:
+    test, versus = result["test"], result.get("versus")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    table.add_column("accuracy %", justify="right")
+    table.add_column("95 % interval", justify="right")
+    if versus:
+        table.add_column(f"gain over {versus['method']}", justify="right")
+        table.add_column("")
+
+    def row(label: str, accuracy: float, ci: Iterable[float], key: str) -> None:
+        cells: list[str | Text] = [label, percent(accuracy), " - ".join(percent(v) for v in ci)]
+        if versus:
+            gain = versus["gain"][key]
+            interval = " .. ".join(signed(v) for v in gain["ci"])
+            cells += [f"{signed(gain['mean'])}  ({interval})", _verdict(gain)]
+        table.add_row(*cells)
+
+    row("overall", test["top1"], test["ci"], "overall")
+    row("mean per class", test["mean_per_class"], test["mean_per_class_ci"], "mean_per_class")
+    for name, group in test["groups"].items():
+        row(f"{name} ({len(group['classes'])} classes)", group["accuracy"], group["ci"], name)
+    return table
+
+
+def _verdict(gain: Mapping[str, Any]) -> Text:
+    if not gain["clear"]:
+        return Text("no clear change", style="dim")
+    return Text("better", style="green") if gain["mean"] > 0 else Text("worse", style="red")
+
+
+def _extremes(by_class: list[dict[str, Any]]) -> Table:
+    known = sorted((row for row in by_class if row["n"]), key=lambda row: row["accuracy"])
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("worst classes", "best classes"):
+        table.add_column(heading)
+        table.add_column("%", justify="right")
+    for worst, best in list(zip(known, reversed(known), strict=True))[:EXTREMES]:
+        table.add_row(
+            plain(worst["name"]), percent(worst["accuracy"]), plain(best["name"]), percent(best["accuracy"])
+        )
+    return table
+
+
+def _margins(margins: Mapping[str, Any]) -> Text:
+    low, high = margins["smallest"], margins["largest"]
+    return Text(
+        f"margins: {low['gamma']:.3f} ({plain(low['class'])}) to {high['gamma']:.3f} ({plain(high['class'])})"
+    )
+
+
+def _times(timing: Mapping[str, float]) -> Text:
+    parts = [f"{name} {seconds:.1f} s" for name, seconds in timing.items() if name != "total"]
+    return Text(f"time: {timing['total']:.1f} s ({', '.join(parts)})", style="dim")
