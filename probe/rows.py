@@ -25,6 +25,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from probe.errors import UserError
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -43,12 +45,33 @@ class Rows:
             logits = logits + (shift if shift.ndim == 1 else shift[targets])
         return logits
 
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        """CE of every row, and its weight v (None: all 1); a batch's loss is sum v CE / sum v.
+
+        Targets are N labels or, where neither the scale nor the shift depends on the row's own class,
+        N x K probabilities: the expected loss over the label, as Mixup and CutMix want it.
+        """
+        if targets.is_floating_point():
+            return self._expected(logits, targets)
+        losses = F.cross_entropy(self.adjust(logits, targets), targets, reduction="none")
+        return losses, None if self.weight is None else self.weight.to(losses)[targets]
+
+    def _expected(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self.scale is not None or (self.shift is not None and self.shift.ndim == 2):
+            raise UserError("this loss adjusts a row by its own class: it takes labels, not probabilities")
+        targets = targets.to(logits)
+        log_p = F.log_softmax(logits if self.shift is None else logits + self.shift.to(logits), dim=1)
+        if self.weight is None:
+            return -(targets * log_p).sum(1), None
+        weighted = targets * self.weight.to(logits)
+        weight = weighted.sum(1)
+        return -(weighted * log_p).sum(1) / weight, weight
+
     def cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Mean over the batch, weighted: sum v CE / sum v."""
-        losses = F.cross_entropy(self.adjust(logits, targets), targets, reduction="none")
-        if self.weight is None:
+        losses, weight = self.losses(logits, targets)
+        if weight is None:
             return losses.mean()
-        weight = self.weight.to(losses)[targets]
         return (weight * losses).sum() / weight.sum()
 
     def same_as_plain(self) -> bool:

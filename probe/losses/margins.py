@@ -1,0 +1,149 @@
+"""Margins in logits and in representation: MR² (paper and released form) and ELM."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from probe import distributed
+from probe.errors import UserError
+from probe.losses.base import Loss, Problem
+from probe.losses.history import History
+from probe.losses.pairs import pull
+from probe.losses.row import LogitAdjustment
+from probe.rows import Rows
+from probe.stats import Groups, RunningStats
+from probe.theory import optimal_margins
+
+
+class MR2(Loss):
+    """mean( CE(z / gamma_y) + lam * ln(1 + sum_{same class} exp(|h - h'|^2 - 2 sbar)) )   (Zhu et al. 2026)
+
+    gamma is Corollary 1 for the running class statistics (or exact ones, given as `stats`); sbar is the mean
+    spread of the classes. Classes that no batch has shown yet have margin 1 and do not move the others.
+    Statistics move before they are used, in training mode only. `features` may be left out where the
+    statistics are exact: the representation term is a constant on frozen features.
+    """
+
+    degenerate_remark = (
+        "all margins are equal (unit-norm features with p = 2 always give that), so its logit term is "
+        "cross-entropy with one temperature; use raw features or another p"
+    )
+    tolerance = 1e-4  # margins closer than this, relatively, do not change a result
+
+    def __init__(
+        self, problem: Problem, *, c: float, lam: float, ema: float, p: float, statistics: str
+    ) -> None:
+        super().__init__(problem)
+        self.c, self.lam = c, lam
+        self.stats = RunningStats(problem.num_classes, ema=ema, p=p, kind=statistics)
+        self.exact = problem.stats is not None
+        self.history = History()
+        if problem.stats is not None:
+            self.stats.fix(problem.stats)
+
+    @property
+    def mean_norm(self) -> Tensor:
+        """|mu_k|^2, K numbers."""
+        return self.stats.mean_norm2
+
+    @property
+    def spread(self) -> Tensor:
+        """|s_k|^2, K numbers."""
+        return self.stats.spread2
+
+    @property
+    def gamma(self) -> Tensor:
+        """The K margins; 1 for a class that has not been seen."""
+        seen = self.stats.seen
+        moments = torch.where(seen, self.mean_norm + self.spread, 0)
+        margins = optimal_margins(moments, mean_margin=self.c) * (seen.sum() / len(seen))
+        # A seen class whose features are all zero would get margin 0, which divides by zero.
+        return torch.where(seen & (margins > 0), margins, 1)
+
+    @property
+    def mean_spread(self) -> Tensor:
+        """sbar, over the classes seen so far."""
+        return self.spread.sum() / self.stats.seen.sum().clamp(min=1)
+
+    def rows(self) -> Rows:
+        if not bool(self.stats.seen.any()):
+            raise UserError(f"{self.name} has no class statistics yet: give stats=..., or train a step first")
+        return Rows(scale=1 / self.gamma)
+
+    @property
+    def degenerate(self) -> bool:
+        known = self.gamma[self.stats.seen]
+        return len(known) > 1 and float(known.max() - known.min()) <= self.tolerance * float(known.mean())
+
+    def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
+        if features is None and not self.exact and self.training:
+            self._required(features)
+        if features is None:
+            return self._logit_term(logits, targets)
+        features, everyone = distributed.gather(features, targets)
+        groups = Groups.of(everyone)
+        means = groups.means(features.detach())
+        centred = groups.centred(features.detach(), means)
+        if self.training and not self.exact:
+            self.stats.update(groups, means, centred)
+            self.history.add(self.gamma)
+        loss = self._logit_term(logits, targets)
+        return loss + self.lam * self._representation_term(features, groups, centred) if self.lam else loss
+
+    def _logit_term(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return distributed.mean(*Rows(scale=1 / self.gamma).losses(logits, targets))
+
+    def _representation_term(self, features: Tensor, groups: Groups, centred: Tensor) -> Tensor:
+        return pull(features, 2 * self.mean_spread.to(features.dtype), groups, centred).mean()
+
+
+class ReleasedMR2(MR2):
+    """The released ImageNet code's form, where it differs from the paper:
+
+    statistics in the 5-norm; the exponent divided by 10 D; the term averaged within each class that has at
+    least two samples in the batch, summed over classes and multiplied by D / (10 K); classes not seen yet
+    count as zero in the sums over classes, so the others' margins start too large.
+    """
+
+    def __init__(self, problem: Problem, *, lam: float, ema: float) -> None:
+        super().__init__(problem, c=1.0, lam=lam, ema=ema, p=5.0, statistics="norms")
+
+    @property
+    def gamma(self) -> Tensor:
+        margins = optimal_margins(self.mean_norm + self.spread)
+        return torch.where(margins > 0, margins, 1)
+
+    @property
+    def mean_spread(self) -> Tensor:
+        return self.spread.mean()
+
+    def _representation_term(self, features: Tensor, groups: Groups, centred: Tensor) -> Tensor:
+        size = features.shape[1]
+        margin = 2 * self.mean_spread.to(features.dtype)
+        omega = pull(features, margin, groups, centred, temperature=10 * size)
+        return groups.means(omega).sum() * (size / (10 * self.num_classes))
+
+
+class ELM(LogitAdjustment):
+    """mean( LA(z) + lam * ln(1 + sum_{same class} exp(|h - h'|^2 - alpha_y)) )   (Jitkrittum et al. 2022)
+
+    alpha_y grows with the class's frequency, so rare classes are pulled together more tightly.
+    """
+
+    alpha: Tensor
+
+    def __init__(self, problem: Problem, *, lam: float, alpha: str, alpha_scale: float, tau: float) -> None:
+        super().__init__(problem, tau=tau)
+        assert problem.counts is not None
+        size = problem.prior if alpha.endswith("prior") else problem.counts
+        margin = alpha_scale * (size.sqrt() if alpha.startswith("sqrt") else size)
+        self.lam = lam
+        self.register_buffer("alpha", margin, persistent=False)
+
+    def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
+        loss = super().compute(logits, targets, None)
+        features, everyone = distributed.gather(self._required(features), targets)
+        groups = Groups.of(everyone)
+        centred = groups.centred(features.detach(), groups.means(features.detach()))
+        return loss + self.lam * pull(features, self.alpha.to(features)[everyone], groups, centred).mean()

@@ -1,0 +1,230 @@
+"""Per-class mean norm and spread: exact from features, or kept as moving averages over batches.
+
+For class k with samples h_i:   mu_k = mean h_i,   |s_k|^2 = mean |h_i - mu_k|^2   (the paper's notation).
+Both are kept as the squared norms `mean_norm2` and `spread2` (K numbers each). For the Euclidean norm their
+sum is the class's mean of |h|^2, which is all that MR²'s margins see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from probe import distributed
+from probe.errors import UserError
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The classes of a batch: C present classes, each row's place among them, and their sizes."""
+
+    classes: Tensor  # C, ascending labels
+    index: Tensor  # N, which of the C classes a row belongs to
+    sizes: Tensor  # C, rows of each
+
+    @classmethod
+    def of(cls, targets: Tensor) -> Groups:
+        return cls(*torch.unique(targets, return_inverse=True, return_counts=True))
+
+    def sums(self, x: Tensor) -> Tensor:
+        """Sum of the rows of each present class: C x ..."""
+        return x.new_zeros((len(self.classes), *x.shape[1:])).index_add(0, self.index, x)
+
+    def means(self, x: Tensor) -> Tensor:
+        return self.sums(x) / self.sizes.view(-1, *[1] * (x.ndim - 1)).to(x.dtype)
+
+    def centred(self, x: Tensor, means: Tensor) -> Tensor:
+        """Every row minus its class's mean; differences within a class are unchanged by it."""
+        return x - means.index_select(0, self.index)
+
+
+def squared_norm(x: Tensor, p: float) -> Tensor:
+    """|row|_p^2."""
+    return torch.linalg.vector_norm(x, p, dim=1).square()
+
+
+@dataclass(frozen=True)
+class ClassStats:
+    """Exact statistics of a set of features, by class."""
+
+    count: Tensor  # K
+    mean_norm2: Tensor  # K: |mu_k|^2
+    spread2: Tensor  # K: |s_k|^2, the mean squared distance to the class mean
+    mean: Tensor | None = None  # K x D
+    p: float = 2.0  # the norm's order
+
+    @property
+    def second_moment(self) -> Tensor:
+        """|mu_k|^2 + |s_k|^2: what MR²'s margins and its bound are made of."""
+        return self.mean_norm2 + self.spread2
+
+    @classmethod
+    def from_features(
+        cls, X: Any, y: Any, num_classes: int, p: float = 2.0, *, across_processes: bool = False
+    ) -> ClassStats:
+        """One pass in bounded memory, in float64, whatever the order of the rows.
+
+        X is an N x D tensor, array or feature matrix. Classes without rows get zeros. A norm other than
+        p = 2 needs a second pass, because it is not a sum of moments. With `across_processes` every process
+        gives its own part of the rows and all get the statistics of the whole.
+        """
+        y = torch.as_tensor(y)
+        _check(X, y, num_classes)
+        count, mean, scatter = _accumulate(X, y, num_classes)
+        if across_processes:
+            count, mean, scatter = _joined(count, mean, scatter)
+        if p != 2:
+            scatter = mean.new_zeros(num_classes)
+            for rows, labels in _blocks(X, y):
+                distances = squared_norm(rows - mean.index_select(0, labels), p)
+                scatter.index_add_(0, labels, distances)
+            scatter = distributed.total(scatter) if across_processes else scatter
+        stats = cls(count, squared_norm(mean, p), scatter / count.clamp(min=1), mean, float(p))
+        bad = (~stats.second_moment.isfinite()).nonzero().flatten().tolist()
+        if bad:
+            raise UserError(f"the features of class {bad[0]} are not finite; extract them again")
+        return stats
+
+
+def _check(X: Any, y: Tensor, num_classes: int) -> None:
+    if len(X) != len(y):
+        raise UserError(f"there are {len(X)} rows of features but {len(y)} labels")
+    if len(y) == 0:
+        raise UserError("class statistics need at least one row")
+    if int(y.min()) < 0 or int(y.max()) >= num_classes:
+        raise UserError(f"labels run from {int(y.min())} to {int(y.max())}, but num_classes is {num_classes}")
+
+
+def _blocks(X: Any, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Pieces of about 32 MB in float64 with their labels; X may be memory-mapped."""
+    size = max(1, 2**22 // X.shape[1])
+    start = 0
+    pieces = X.blocks(size) if hasattr(X, "blocks") else (X[i : i + size] for i in range(0, len(X), size))
+    for piece in pieces:
+        rows = torch.as_tensor(piece).to(torch.float64)
+        yield rows, y[start : start + len(rows)].to(rows.device)
+        start += len(rows)
+
+
+def _accumulate(X: Any, y: Tensor, num_classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Counts, means and sums of squared distances to the mean; pieces are merged by Chan's update,
+    which never subtracts two large sums, so it is stable for features far from zero."""
+    count = mean = scatter = torch.empty(0)
+    for rows, labels in _blocks(X, y):
+        if mean.numel() == 0:
+            count = rows.new_zeros(num_classes)
+            mean = rows.new_zeros(num_classes, rows.shape[1])
+            scatter = rows.new_zeros(num_classes)
+        groups = Groups.of(labels)
+        new_mean = groups.means(rows)
+        new_scatter = groups.sums(groups.centred(rows, new_mean).square().sum(1))
+        old, new, k = count[groups.classes], groups.sizes.to(count), groups.classes
+        delta = new_mean - mean[k]
+        mean[k] += delta * (new / (old + new)).unsqueeze(1)
+        scatter[k] += new_scatter + delta.square().sum(1) * old * new / (old + new)
+        count[k] = old + new
+    return count, mean, scatter
+
+
+def _joined(count: Tensor, mean: Tensor, scatter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The parts of all processes as one: the joined mean first, then each part's scatter around it."""
+    everyone = distributed.total(count)
+    joined = distributed.total(mean * count.unsqueeze(1)) / everyone.clamp(min=1).unsqueeze(1)
+    moved = scatter + count * (mean - joined).square().sum(1)
+    return everyone, joined, distributed.total(moved)
+
+
+class Remembers(nn.Module):
+    """A module whose buffers are statistics: never below float32, and restored exactly from a state dict.
+
+    Buffers start as float32, grow to the feature size at the first batch and follow float64 input; loading
+    therefore adopts the saved shape and dtype, and casting a model to half precision leaves them alone.
+    """
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Remembers:
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)
+        for name, old in before.items():
+            new = self._buffers[name]
+            if old is not None and new is not None and new.dtype in (torch.float16, torch.bfloat16):
+                self._buffers[name] = old.to(new.device)
+        return self
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        for name, own in self._buffers.items():
+            saved = state_dict.get(prefix + name)
+            if own is not None and saved is not None:
+                self._buffers[name] = torch.empty_like(saved, device=own.device)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def follow(self, dtype: torch.dtype) -> None:
+        """Use float64 buffers from now on if the input is float64."""
+        for name, buffer in self._buffers.items():
+            if buffer is not None and buffer.is_floating_point() and dtype == torch.float64 != buffer.dtype:
+                self._buffers[name] = buffer.to(dtype)
+
+
+class RunningStats(Remembers):
+    """Moving averages over batches; call `update` once a training step.
+
+    kind "norms"    averages |mu_k|^2 and |s_k|^2 of each batch, as the paper does. With m samples of a class
+                    in a batch the two are biased by |s_k|^2/m, upwards and downwards (their sum is not).
+    kind "moments"  averages mu_k and mean |h|^2 and forms the norms from those, so the bias all but vanishes.
+
+    A class's first batch is copied; classes that are absent keep their values.
+    """
+
+    mean_norm2: Tensor
+    spread2: Tensor
+    seen: Tensor
+    first: Tensor
+    second: Tensor
+
+    def __init__(self, num_classes: int, *, ema: float = 0.9, p: float = 2.0, kind: str = "norms") -> None:
+        super().__init__()
+        if kind == "moments" and p != 2:
+            raise UserError(f'statistics "moments" exist for p = 2 only, not p = {p:g}; use "norms"')
+        self.ema, self.p, self.kind = ema, p, kind
+        self.register_buffer("mean_norm2", torch.zeros(num_classes))
+        self.register_buffer("spread2", torch.zeros(num_classes))
+        self.register_buffer("seen", torch.zeros(num_classes, dtype=torch.bool))
+        if kind == "moments":
+            self.register_buffer("first", torch.zeros(num_classes, 0))
+            self.register_buffer("second", torch.zeros(num_classes))
+
+    @torch.no_grad()
+    def fix(self, stats: ClassStats) -> None:
+        """Take exact statistics of the training set."""
+        if stats.p != self.p:
+            raise UserError(f"the statistics have p = {stats.p:g}, but this loss uses p = {self.p:g}")
+        if len(stats.count) != len(self.seen):
+            raise UserError(f"the statistics have {len(stats.count)} classes, the loss {len(self.seen)}")
+        self.mean_norm2, self.spread2 = stats.mean_norm2.clone(), stats.spread2.clone()
+        self.seen = stats.count > 0
+
+    @torch.no_grad()
+    def update(self, groups: Groups, means: Tensor, centred: Tensor) -> None:
+        """One batch (of all processes), given by its class means (C x D) and centred rows (N x D)."""
+        self.follow(means.dtype)
+        k = groups.classes
+        spread2 = groups.means(squared_norm(centred, self.p))
+        if self.kind == "moments":
+            if self.first.shape[1] == 0:
+                self.first = self.first.new_zeros(len(self.seen), means.shape[1])
+            self._blend(self.first, k, means)
+            self._blend(self.second, k, spread2 + squared_norm(means, 2))
+            self.mean_norm2[k] = squared_norm(self.first[k], 2)
+            self.spread2[k] = (self.second[k] - self.mean_norm2[k]).clamp(min=0)
+        else:
+            self._blend(self.mean_norm2, k, squared_norm(means, self.p))
+            self._blend(self.spread2, k, spread2)
+        self.seen[k] = True
+
+    def _blend(self, buffer: Tensor, k: Tensor, new: Tensor) -> None:
+        old, new = buffer[k], new.to(buffer.dtype)
+        seen = self.seen[k].view(-1, *[1] * (new.ndim - 1))
+        buffer[k] = torch.where(seen, self.ema * old + (1 - self.ema) * new, new)
