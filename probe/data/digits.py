@@ -1,0 +1,60 @@
+"""scikit-learn's handwritten digits, read from the installed package: the data set that is always there."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from probe.data.cut import stratified_cut
+from probe.data.split import Split
+from probe.errors import UserError
+
+SIDE = 64  # pixels of the enlarged image; the backbone's own resize does the rest
+TEST_FRACTION = 0.25
+TEST_SEED = 0
+CLASS_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+class DigitImages:
+    """8 x 8 grey images, enlarged when asked for."""
+
+    def __init__(self, pixels: np.ndarray) -> None:
+        self._pixels = pixels  # N x 8 x 8, uint8
+
+    def rgb(self, row: int) -> Image.Image:
+        small = Image.fromarray(self._pixels[row])
+        return small.resize((SIDE, SIDE), Image.Resampling.BICUBIC).convert("RGB")
+
+    def digests(self) -> np.ndarray:
+        # The side belongs to the content: another one would give other pixels.
+        found = [hashlib.sha256(bytes([SIDE]) + small.tobytes()).digest() for small in self._pixels]
+        return np.frombuffer(b"".join(found), dtype=np.uint8).reshape(-1, 32)
+
+
+def read() -> dict[str, Split]:
+    """Train and test; the test quarter is stratified and always the same."""
+    with gzip.open(_file(), "rt") as file:
+        table = np.loadtxt(file, delimiter=",", dtype=np.int64)
+    labels = table[:, -1]
+    pixels = (table[:, :-1] * 255 // 16).astype(np.uint8).reshape(-1, 8, 8)
+    ids = [f"digits:{i:04d}" for i in range(len(labels))]
+    everything = Split("digits", DigitImages(pixels), labels, ids, CLASS_NAMES)
+    train, test = stratified_cut(labels, TEST_FRACTION, TEST_SEED)
+    return {"train": everything.subset(train, "train"), "test": everything.subset(test, "test")}
+
+
+def _file() -> Path:
+    """The table inside scikit-learn; found without importing it, which would take over a second."""
+    spec = find_spec("sklearn")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        file = Path(folder, "datasets", "data", "digits.csv.gz")
+        if file.exists():
+            return file
+    raise UserError(
+        "the embedded digits come with scikit-learn, which is not installed: pip install scikit-learn"
+    )

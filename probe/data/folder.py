@@ -1,0 +1,110 @@
+"""An image folder: train/, test/ and perhaps val/, each with one sub-folder a class."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from probe.data import decode, layout, stat_index
+from probe.data.split import Split
+from probe.errors import UserError
+
+EXTENSIONS = (
+    ".jpg",
+    ".jpeg",
+    ".jfif",
+    ".png",
+    ".bmp",
+    ".gif",
+    ".webp",
+    ".tif",
+    ".tiff",
+    ".ppm",
+    ".pgm",
+    ".avif",
+)
+
+
+class FolderImages:
+    """Image files below `root`, addressed by their relative paths (the sample ids)."""
+
+    def __init__(self, root: Path, files: list[str]) -> None:
+        self._root = root
+        self._files = files
+
+    def rgb(self, row: int) -> Image.Image:
+        path = self._root / self._files[row]
+        return decode.rgb(_content(path), str(path))
+
+    def digests(self) -> np.ndarray:
+        paths = [self._root / file for file in self._files]
+        found = stat_index.digests(
+            paths, lambda path: hashlib.sha256(_content(path)).digest(), lengths=[32] * len(paths)
+        )
+        return np.frombuffer(b"".join(found), dtype=np.uint8).reshape(len(paths), 32)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise decode.BadImage(f"bad image {path}: {error.strerror}; {decode.WAYS_OUT}") from error
+
+
+def read(root: Path, want: Mapping[str, tuple[str, ...]], *, strict: bool) -> dict[str, Split]:
+    """The splits of an image folder; classes are the sorted names of the class folders."""
+    found = {name: root / name for name in _class_folders(root)}
+    splits = {}
+    for name, folder in layout.choose(found, want, str(root), strict=strict).items():
+        class_names = tuple(_class_folders(folder))
+        if not class_names:
+            raise UserError(
+                f"{folder} has no class folders; put the images of each class in a folder of its name"
+            )
+        files: list[str] = []
+        labels: list[int] = []
+        for label, class_name in enumerate(class_names):
+            before = len(files)
+            files += (path.relative_to(root).as_posix() for path in _image_files(folder / class_name))
+            if len(files) == before:
+                raise UserError(
+                    f'class "{class_name}" has no images in {folder}; add some or remove the folder'
+                )
+            labels += [label] * (len(files) - before)
+        splits[name] = Split(name, FolderImages(root, files), np.array(labels), files, class_names)
+    return splits
+
+
+def _class_folders(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
+            )
+    except OSError as error:
+        raise UserError(f"cannot read the folder {folder}: {error.strerror}") from error
+
+
+def _image_files(folder: Path, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Path]:
+    """Images below `folder` in sorted order; links are followed, but never into a folder we are inside of."""
+    try:
+        stat = folder.stat()
+        with os.scandir(folder) as entries:
+            ordered = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise UserError(f"cannot read the folder {folder}: {error.strerror}") from error
+    here = (stat.st_dev, stat.st_ino)
+    if here in above:
+        return
+    for entry in ordered:
+        if entry.name.startswith("."):
+            continue
+        if entry.name.lower().endswith(EXTENSIONS) and not entry.is_dir():
+            yield Path(entry.path)
+        elif entry.is_dir():
+            yield from _image_files(Path(entry.path), above | {here})

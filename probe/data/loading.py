@@ -1,0 +1,165 @@
+"""`load`: from a name or a path to a checked data set."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from probe.data import catalogue, digits, layout
+from probe.data.catalogue import ANY_PHOTO, Row
+from probe.data.split import Dataset, Split, check_unique
+from probe.errors import UserError
+
+HUB_ID = re.compile(r"(?P<repository>[\w][\w.-]*/[\w][\w.-]*)(:(?P<configuration>[\w./-]+))?")
+LONG_TAIL = "-lt"
+DEFAULT_IMBALANCE = 100.0
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    root: str | Path | None = None,
+    revision: str | None = None,
+    imbalance: float | None = None,
+    profile: str = "exp",
+    seed: int = 0,
+) -> Dataset:
+    """Labelled images by a registered name, an image folder, a folder of parquet files, or a hub id.
+
+    root       a local copy of a registered data set (image folder or parquet); its metric, prompts and
+               official sizes stay those of the name
+    revision   another commit, branch or tag of the hub's repository
+    imbalance  make the training split long-tailed, `profile` "exp" or "step"; "<name>-lt" means 100
+
+    >>> load("pets"); load("my/photos"); load("cifar100-lt"); load("cifar10", root="copies/cifar10")
+    """
+    name = str(name_or_path)
+    if name.endswith(LONG_TAIL) and catalogue.find(name.removesuffix(LONG_TAIL)):
+        name = name.removesuffix(LONG_TAIL)
+        imbalance = DEFAULT_IMBALANCE if imbalance is None else imbalance
+    data = _whole(name, root, revision)
+    if imbalance is None:
+        return data
+    from probe.data.longtail import long_tailed
+
+    return long_tailed(data, imbalance, profile, seed)
+
+
+def _whole(name: str, root: str | Path | None, revision: str | None) -> Dataset:
+    row = catalogue.find(name)
+    folder = Path(name).expanduser()
+    hub = HUB_ID.fullmatch(name)
+    if row is not None and row.hub is None:
+        return _dataset(name, row, digits.read(), "embedded")
+    if root is not None:
+        if row is None:
+            raise UserError(
+                f'root goes with a registered name, and "{name}" is none; give the folder itself instead'
+            )
+        return _local(name, row, Path(root).expanduser())
+    if row is not None:
+        assert row.hub is not None
+        return _from_hub(name, row, row.hub, None, revision or row.revision)
+    if folder.exists():
+        return _local(folder.resolve().name, None, folder)
+    if hub and not name.startswith("."):
+        return _from_hub(name, None, hub["repository"], hub["configuration"], revision)
+    if "/" in name or name.startswith(("~", ".")):
+        raise UserError(f"there is no folder {folder}; check the path")
+    raise catalogue.unknown(name)
+
+
+def _local(name: str, row: Row | None, folder: Path, configuration: str | None = None) -> Dataset:
+    if not folder.is_dir():
+        problem = "is a file, not a folder" if folder.exists() else "does not exist"
+        raise UserError(f"the data folder {folder} {problem}; give a folder with train and test in it")
+    return _dataset(name, row, _read(row, folder, configuration), str(folder))
+
+
+def _read(row: Row | None, folder: Path, configuration: str | None) -> dict[str, Split]:
+    from probe.data import folder as image_folder
+    from probe.data import parquet
+
+    want, strict = layout.wanted(row), row is not None
+    if not parquet.files_below(folder):
+        return image_folder.read(folder, want, strict=strict)
+    hints = (row.image, row.label) if row else ((), ())
+    return parquet.read(
+        folder,
+        want,
+        strict=strict,
+        image=hints[0],
+        label=hints[1],
+        classes=row.classes if row else None,
+        configuration=configuration,
+    )
+
+
+def _from_hub(
+    name: str, row: Row | None, repository: str, configuration: str | None, revision: str | None
+) -> Dataset:
+    from probe.data import hub
+
+    folder = hub.fetch(
+        repository, revision, layout.wanted(row), configuration=configuration, strict=row is not None
+    )
+    splits = _read(row, folder, configuration)
+    return _dataset(name, row, splits, f"{repository}@{revision or folder.name}")
+
+
+def _dataset(name: str, row: Row | None, splits: dict[str, Split], source: str) -> Dataset:
+    _check_splits(splits)
+    if row is not None:
+        _check_official(row, splits)
+    return Dataset(
+        name=name,
+        class_names=splits["train"].class_names,
+        metric=row.metric if row else "accuracy",
+        templates=row.templates if row else ANY_PHOTO,
+        by_name=splits,
+        source=source,
+        note=row.note if row else "",
+    )
+
+
+def _check_splits(splits: dict[str, Split]) -> None:
+    train = splits["train"]
+    for name, split in splits.items():
+        if not len(split):
+            raise UserError(f"the {name} split has no images")
+        check_unique(split.ids, name)
+        if split.class_names != train.class_names:
+            raise UserError(f"train and {name} do not have the same classes: {_difference(train, split)}")
+        empty = [split.class_names[k] for k in (split.class_counts == 0).nonzero()[0]]
+        if (
+            empty and name != layout.OPTIONAL
+        ):  # a validation part may lack a rare class; nothing is learnt from it
+            shown = ", ".join(f'"{c}"' for c in empty[:5])
+            raise UserError(
+                f"{len(empty)} of {len(train.class_names)} classes have no images in {name}: {shown}"
+            )
+    if len(train.class_names) < 2:
+        raise UserError(f'there is one class only ("{train.class_names[0]}"); a probe needs at least two')
+
+
+def _difference(train: Split, other: Split) -> str:
+    parts = [
+        f"only in {name}: {', '.join(only[:5])}"
+        for name, only in (
+            ("train", [c for c in train.class_names if c not in other.class_names]),
+            (other.name, [c for c in other.class_names if c not in train.class_names]),
+        )
+        if only
+    ]
+    return "; ".join(parts) or "the same names in another order"
+
+
+def _check_official(row: Row, splits: dict[str, Split]) -> None:
+    hint = "to use it all the same, give the folder instead of the name"
+    if len(splits["train"].class_names) != row.classes:
+        found = len(splits["train"].class_names)
+        raise UserError(f"{row.name}: found {found} classes, the official number is {row.classes}; {hint}")
+    for name, size in row.sizes.items():
+        if len(splits[name]) != size:
+            found = len(splits[name])
+            raise UserError(f"{row.name}: {name} has {found:,} images, officially {size:,}; {hint}")

@@ -1,0 +1,192 @@
+"""Random access to the encoded images inside parquet files, without copying them anywhere.
+
+Parquet is made for scans: to get one value, a whole row group must be read. Two facts make it serve for
+shuffled access all the same. Today's writers make row groups of 100 MB but leave image columns uncompressed
+(JPEG does not shrink), so an image's bytes stand in the file as they are: one scan of a row group finds where,
+and from then on an image is one `pread`, with no memory held. Older writers compress, but make row groups of
+100 rows: the latest ones are kept decompressed, within a budget.
+Nothing is guessed: a place in the file counts only if the bytes there equal the value that was read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from PIL import Image
+
+from probe.data import decode, stat_index
+from probe.errors import UserError
+
+HELD = 256_000_000  # bytes of decompressed row groups a process keeps
+TOO_LARGE = 2_000_000_000  # bytes of one compressed row group that cannot be served at random
+SCAN_ROWS = 256  # rows decoded at a time while scanning
+
+
+@dataclass(frozen=True)
+class File:
+    """One parquet file of a split: what is needed to find a row in it."""
+
+    path: Path
+    groups: tuple[int, ...]  # rows in each row group
+    state: tuple[int, int]  # size and mtime when it was opened, to notice an exchanged file
+
+
+class ParquetImages:
+    """The image column of some parquet files, as one long list."""
+
+    def __init__(self, files: list[File], column: str, ids: list[str]) -> None:
+        self._files = files
+        self._column = column  # as read: "image.bytes" of a struct, or "image" of plain binary
+        self._ids = ids
+        self._places = [(f, g) for f, file in enumerate(files) for g in range(len(file.groups))]
+        self._starts = list(accumulate((files[f].groups[g] for f, g in self._places), initial=0))
+        self._reader: _Reader | None = None
+
+    def rgb(self, row: int) -> Image.Image:
+        which = bisect_right(self._starts, row) - 1
+        f, group = self._places[which]
+        within = row - self._starts[which]
+        data = self._open().value(f, group, within)
+        return decode.rgb(data, f'"{self._ids[row]}" in {self._files[f].path}')
+
+    def digests(self) -> np.ndarray:
+        rows = {file.path: sum(file.groups) for file in self._files}
+        found = stat_index.digests(
+            list(rows), self._digests_of, lengths=[32 * n for n in rows.values()], key=self._column
+        )
+        return np.frombuffer(b"".join(found), dtype=np.uint8).reshape(-1, 32)
+
+    def _digests_of(self, path: Path) -> bytes:
+        file = pq.ParquetFile(path, memory_map=True)
+        groups = range(file.metadata.num_row_groups)
+        return b"".join(
+            hashlib.sha256(value).digest() for g in groups for value in scan(file, g, self._column)
+        )
+
+    def _open(self) -> _Reader:
+        # One reader a process: locks must not cross a fork. Two threads may both make one; either does.
+        if self._reader is None or self._reader.process != os.getpid():
+            self._reader = _Reader(self._files, self._column)
+        return self._reader
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None}
+
+
+def scan(file: pq.ParquetFile, group: int, column: str) -> Iterator[pa.Buffer | bytes]:
+    """The values of a binary column, a few rows in memory at a time; a null is empty bytes."""
+    for batch in file.iter_batches(SCAN_ROWS, row_groups=[group], columns=[column], use_threads=False):
+        for value in _binary(batch.column(0)):
+            yield value.as_buffer() if value.is_valid else b""
+
+
+def _binary(values: pa.Array) -> pa.Array:
+    return pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values
+
+
+class _Reader:
+    """Open files of one process and what it has learnt about them."""
+
+    def __init__(self, files: list[File], column: str) -> None:
+        self.process = os.getpid()
+        self._files = files
+        self._column = column
+        self._lock = threading.Lock()
+        self._open: dict[int, tuple[int, pq.ParquetFile]] = {}
+        self._located: dict[
+            tuple[int, int], np.ndarray | None
+        ] = {}  # (start, length) of every row of a group
+        self._held: OrderedDict[tuple[int, int], pa.ChunkedArray] = OrderedDict()
+
+    def value(self, f: int, group: int, row: int) -> bytes:
+        place = (f, group)
+        located = self._located.get(place)
+        if located is None:
+            with self._lock:
+                file = self._file(f)[1]
+                if place not in self._located:
+                    self._located[place] = locate(self._files[f].path, file, group, self._column)
+                located = self._located[place]
+                if located is None:
+                    return self._group(place, file)[row].as_py() or b""
+        start, length = located[row].tolist()
+        return os.pread(self._open[f][0], length, start)
+
+    def _file(self, f: int) -> tuple[int, pq.ParquetFile]:
+        if f not in self._open:
+            path = self._files[f].path
+            try:
+                if file_state(path) != self._files[f].state:
+                    raise UserError(f"{path} has changed while it was being read; start again")
+                self._open[f] = os.open(path, os.O_RDONLY), pq.ParquetFile(path, memory_map=True)
+            except OSError as error:
+                raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+        return self._open[f]
+
+    def _group(self, place: tuple[int, int], file: pq.ParquetFile) -> pa.ChunkedArray:
+        if place in self._held:
+            self._held.move_to_end(place)
+            return self._held[place]
+        size = column_chunk(file, place[1], self._column).total_uncompressed_size
+        if size > TOO_LARGE:
+            raise UserError(
+                f"{self._files[place[0]].path}: a compressed row group of {size / 1e9:.1f} GB cannot be read "
+                "at random; write the file again with compression='none' or row_group_size=1000"
+            )
+        column = file.read_row_group(place[1], columns=[self._column], use_threads=False).column(0)
+        self._held[place] = pa.chunked_array([_binary(chunk) for chunk in column.chunks])
+        while len(self._held) > 1 and sum(group.nbytes for group in self._held.values()) > HELD:
+            self._held.popitem(last=False)
+        return self._held[place]
+
+    def __del__(self) -> None:
+        for descriptor, _ in self._open.values():
+            os.close(descriptor)
+
+
+def locate(path: Path, file: pq.ParquetFile, group: int, column: str) -> np.ndarray | None:
+    """Where each value of a row group stands in the file, N x (start, length); None if one does not.
+
+    Values follow one another, a length field (and at times a page header) between them, so each is searched
+    for from the end of the one before and nearly always found at once.
+    """
+    chunk = column_chunk(file, group, column)
+    if chunk.compression != "UNCOMPRESSED":
+        return None
+    begin = min(o for o in (chunk.dictionary_page_offset, chunk.data_page_offset) if o is not None)
+    end = begin + chunk.total_compressed_size
+    found = np.zeros((file.metadata.row_group(group).num_rows, 2), dtype=np.int64)
+    at = begin
+    with path.open("rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for row, value in enumerate(scan(file, group, column)):
+            start = content.find(value, at, end)
+            if start < 0:  # a repeated image stored once, or another encoding
+                return None
+            found[row] = start, len(value)
+            at = start + len(value)
+    return found
+
+
+def column_chunk(file: pq.ParquetFile, group: int, column: str) -> pq.ColumnChunkMetaData:
+    row_group = file.metadata.row_group(group)
+    chunks = (row_group.column(i) for i in range(row_group.num_columns))
+    return next(chunk for chunk in chunks if chunk.path_in_schema == column)
+
+
+def file_state(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns

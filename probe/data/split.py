@@ -1,0 +1,138 @@
+"""What the rest of the toolkit sees of data: a `Dataset` of named `Split`s of labelled images."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from PIL import Image
+
+from probe.errors import UserError, nearest
+
+
+class Images(Protocol):
+    """Where the pixels of a split live: picklable, thread-safe, cheap to make; decoded when asked for."""
+
+    def rgb(self, row: int) -> Image.Image:
+        """The decoded image; raises `BadImage`."""
+
+    def digests(self) -> np.ndarray:
+        """sha256 of every image's stored content: N x 32 bytes."""
+
+
+class Split:
+    """Labelled images in a fixed order: `split[i]` is (RGB image, label).
+
+    labels      int64, read-only
+    ids         unique and stable: the path inside an image folder, or the `id` column or file:row of parquet
+    fingerprint changes when an image's stored bytes, a label, an id or the order does, and with nothing else
+    """
+
+    def __init__(
+        self,
+        name: str,
+        images: Images,
+        labels: np.ndarray,
+        ids: list[str],
+        class_names: tuple[str, ...],
+        rows: np.ndarray | None = None,
+    ) -> None:
+        self.name = name
+        self.labels = np.ascontiguousarray(labels, dtype=np.int64)
+        self.labels.flags.writeable = False
+        self.ids = ids
+        self.class_names = class_names
+        self._images = images
+        self._rows = rows  # positions in `images`; None is all of them in order
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        label = int(self.labels[index])  # raises IndexError past the end, so that iteration stops
+        position = range(len(self))[index]
+        row = position if self._rows is None else int(self._rows[position])
+        return self._images.rgb(row), label
+
+    def __repr__(self) -> str:
+        return f"Split({self.name!r}, {len(self):,} images, {len(self.class_names)} classes)"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over the ordered (id, content digest, label); contents are really hashed."""
+        digests = self._images.digests()
+        if self._rows is not None:
+            digests = digests[self._rows]
+        total = hashlib.sha256()
+        for sample, digest, label in zip(self.ids, digests, self.labels.tolist(), strict=True):
+            total.update(f"{len(sample)}:{sample}\0{label}\0".encode())
+            total.update(digest)
+        return total.hexdigest()
+
+    @cached_property
+    def class_counts(self) -> np.ndarray:
+        """Images of each class, int64."""
+        return np.bincount(self.labels, minlength=len(self.class_names))
+
+    def subset(self, indices: Sequence[int] | np.ndarray, name: str) -> Split:
+        """The chosen samples in the given order, as a split called `name`; no image is read."""
+        chosen = np.asarray(indices)
+        if chosen.dtype == bool:
+            chosen = np.flatnonzero(chosen)
+        chosen = chosen.astype(np.int64)
+        ids = [self.ids[i] for i in chosen.tolist()]
+        check_unique(ids, name)
+        rows = np.arange(len(self)) if self._rows is None else self._rows
+        return Split(name, self._images, self.labels[chosen], ids, self.class_names, rows[chosen])
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self.labels.flags.writeable = False  # pickling forgets it
+
+
+@dataclass(frozen=True, repr=False)
+class Dataset:
+    """Named splits that share one list of classes: `data["train"]`, `"val" in data`."""
+
+    name: str
+    class_names: tuple[str, ...]
+    metric: str  # "accuracy" or "mean_per_class": what selection and headlines use
+    templates: tuple[str, ...]  # zero-shot prompts, {} stands for the class name
+    by_name: dict[str, Split]
+    source: str  # where it was read: a folder, or hub id @ revision
+    note: str = ""
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.by_name)
+
+    def __getitem__(self, split: str) -> Split:
+        if split not in self.by_name:
+            raise UserError(f'{self.name} has no split "{split}"{nearest(split, self.by_name)}')
+        return self.by_name[split]
+
+    def __contains__(self, split: object) -> bool:
+        return split in self.by_name
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name} {len(split):,}" for name, split in self.by_name.items())
+        return f"Dataset({self.name!r}, {len(self.class_names)} classes, {sizes})"
+
+    def replace(self, *, name: str, note: str, **splits: Split) -> Dataset:
+        """The same data set with another name and note, and some of its splits exchanged."""
+        note = "; ".join(part for part in (self.note, note) if part)
+        return replace(self, name=name, note=note, by_name={**self.by_name, **splits})
+
+
+def check_unique(ids: Sequence[str], where: str) -> None:
+    """Raise when a sample stands twice: results are addressed by id."""
+    if len(set(ids)) < len(ids):
+        twice = [sample for sample, count in Counter(ids).items() if count > 1]
+        raise UserError(
+            f'{where}: {len(twice):,} ids stand more than once, the first is "{twice[0]}"; make them unique'
+        )

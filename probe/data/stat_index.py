@@ -1,0 +1,153 @@
+"""Content digests, remembered by file state, so that an unchanged file is hashed once and not every run.
+
+The idea of git's index: a file whose path, size, mtime, ctime and inode are as they were has the content it
+had. The memory is one SQLite file in the cache. It is an aid, never a duty: when it cannot be read or written
+the digests are computed anew, and a damaged file is thrown away.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+
+from probe.errors import UserError
+from probe.progress import bar
+
+NAME = "digests-1.sqlite"  # the number is the format's
+PATIENCE = 2.0  # seconds before a progress bar shows
+SAVE_EVERY = 10.0  # seconds between saves, so that a killed run keeps most of its work
+RACY = 2_000_000_000  # ns: a file this young may change again within one tick of its file system's clock
+BATCH = 64  # files a task: a task a file would cost more than hashing a small image
+
+State = tuple[int, int, int, int]
+
+
+def cache_root() -> Path:
+    """Where everything that can be computed again is kept: $PROBE_CACHE, else the user's cache folder."""
+    if chosen := os.environ.get("PROBE_CACHE"):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mr2-probe"
+
+
+def digests(
+    paths: Sequence[Path],
+    compute: Callable[[Path], bytes],
+    *,
+    lengths: Sequence[int],
+    key: str = "",
+    what: str = "hashing the images",
+) -> list[bytes]:
+    """`compute(path)` for every path, remembered.
+
+    `lengths` are the bytes each digest must have (a file of many images has many), and `key` tells apart
+    several digests of the same file.
+    """
+    names = [f"{path.absolute()}\0{key}" for path in paths]
+    states = [_state(path) for path in paths]
+    known = _recall(names)
+    found: dict[int, bytes] = {
+        i: known[name][1]
+        for i, (name, state) in enumerate(zip(names, states, strict=True))
+        if name in known and known[name][0] == state and len(known[name][1]) == lengths[i]
+    }
+    missing = [i for i in range(len(paths)) if i not in found]
+    fresh: list[tuple[str, State, bytes]] = []
+    saved_at = time.monotonic()
+    for i, digest in _computed(missing, paths, compute, what):
+        found[i] = digest
+        fresh.append((names[i], states[i], digest))
+        if time.monotonic() - saved_at > SAVE_EVERY:
+            _remember(fresh)
+            fresh, saved_at = [], time.monotonic()
+    _remember(fresh)
+    return [found[i] for i in range(len(paths))]
+
+
+def _state(path: Path) -> State:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise UserError(
+            f"cannot read {path}: {error.strerror}; was it moved while it was being read?"
+        ) from error
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino & (2**63 - 1)  # SQLite's are signed
+
+
+def _computed(
+    missing: list[int], paths: Sequence[Path], compute: Callable[[Path], bytes], what: str
+) -> Iterator[tuple[int, bytes]]:
+    """Digests in order, by threads (hashing releases the interpreter lock), with a bar if it takes long."""
+    batches = [missing[i : i + BATCH] for i in range(0, len(missing), BATCH)]
+    if len(batches) < BATCH:  # few files may be large ones: share them out singly
+        batches = [[i] for i in missing]
+    began, done = time.monotonic(), 0
+    advance: Callable[[int], None] | None = None
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(min(32, os.cpu_count() or 1)))
+        try:
+            for batch, values in zip(
+                batches, pool.map(lambda batch: [compute(paths[i]) for i in batch], batches), strict=True
+            ):
+                yield from zip(batch, values, strict=True)
+                done += len(batch)
+                if advance is not None:
+                    advance(len(batch))
+                elif time.monotonic() - began > PATIENCE:
+                    advance = stack.enter_context(bar(what, len(missing), "files"))
+                    advance(done)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _opened() -> Iterator[sqlite3.Connection]:
+    file = cache_root() / NAME
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(file, timeout=5)) as connection:
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS digest (name TEXT PRIMARY KEY, size INTEGER, mtime INTEGER,"
+            " ctime INTEGER, inode INTEGER, digest BLOB) WITHOUT ROWID"
+        )
+        yield connection
+
+
+def _recall(names: Sequence[str]) -> dict[str, tuple[State, bytes]]:
+    try:
+        with _opened() as connection:
+            return dict(_rows(connection, names))
+    except (sqlite3.Error, OSError, ValueError, TypeError) as error:
+        _discard_if_damaged(error)
+        return {}
+
+
+def _rows(connection: sqlite3.Connection, names: Sequence[str]) -> Iterator[tuple[str, tuple[State, bytes]]]:
+    for name in names:
+        row = connection.execute("SELECT * FROM digest WHERE name = ?", (name,)).fetchone()
+        if row is not None:
+            _, size, mtime, ctime, inode, digest = row
+            yield name, ((size, mtime, ctime, inode), bytes(digest))
+
+
+def _remember(fresh: Sequence[tuple[str, State, bytes]]) -> None:
+    """Store what was computed, but no file so young that it may yet change under the same time stamp."""
+    now = time.time_ns()
+    rows = [(n, *state, digest) for n, state, digest in fresh if now - max(state[1], state[2]) > RACY]
+    if not rows:
+        return
+    try:
+        with _opened() as connection, connection:
+            connection.executemany("INSERT OR REPLACE INTO digest VALUES (?, ?, ?, ?, ?, ?)", rows)
+    except (sqlite3.Error, OSError) as error:
+        _discard_if_damaged(error)
+
+
+def _discard_if_damaged(error: Exception) -> None:
+    # "not a database" and "malformed" are plain DatabaseErrors; busy, read-only and full are a subclass.
+    if type(error) in (sqlite3.DatabaseError, ValueError, TypeError):
+        with suppress(OSError):
+            (cache_root() / NAME).unlink()
