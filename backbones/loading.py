@@ -1,0 +1,65 @@
+"""One way from a name to a backbone: find the row, fetch its weights, let the family load them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backbones import registry
+from backbones.errors import UserError, nearest
+from backbones.quiet import quietly
+
+if TYPE_CHECKING:
+    import torch
+
+    from backbones.module import Backbone
+
+
+def load(
+    name: str,
+    *,
+    weights: str | Path | None = None,
+    device: str | torch.device = "cpu",
+    tap: str | None = None,
+    image_size: int | None = None,
+) -> Backbone:
+    """See `backbones.load`."""
+    spec = registry.find(name)
+    if tap is not None and tap not in spec.taps:
+        raise UserError(f'{name} has no tap "{tap}"{nearest(tap, spec.taps)}')
+    if image_size is not None and image_size < 1:
+        raise UserError(f"image_size must be a positive number of pixels, not {image_size}")
+    path = _path(spec, weights)  # before the heavy imports: who is offline should learn it at once
+
+    from backbones.module import Backbone
+
+    place = _device(device)
+    with quietly():
+        family = import_module(f"backbones.{spec.family}")
+        parts = family.load(spec, path, tap=tap, image_size=image_size)
+        return Backbone(name, parts, augmentation=spec.augmentation).to(place)
+
+
+def _path(spec: registry.Spec, weights: str | Path | None) -> Path | None:
+    """The weights on this machine; None for a net without any, or a name that a library resolves."""
+    if weights is None and spec.open:
+        folder = Path(spec.architecture).expanduser()
+        return folder if folder.is_dir() else None
+    if weights is None:
+        return spec.source.fetch()
+    path = Path(weights).expanduser()
+    if not path.exists():
+        raise UserError(f"there is no file or folder {path} to read weights from")
+    return path
+
+
+def _device(device: str | torch.device) -> torch.device:
+    import torch
+
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:  # an unknown word, or a device this torch cannot use
+        raise UserError(f'cannot use the device "{device}": {str(error).splitlines()[0]}') from error
+    return place

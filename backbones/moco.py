@@ -1,0 +1,40 @@
+"""MoCo's official checkpoints: the query encoder is a plain ResNet-50, wrapped for distributed training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from backbones import timm as timm_family
+from backbones.errors import UserError
+from backbones.module import Parts
+from backbones.registry import Spec
+from backbones.state import read_state
+
+QUERY = "module.encoder_q."
+HEAD = "module.encoder_q.fc."  # MoCo's projection head, which transfer leaves out
+REST = ("module.encoder_k.", "module.queue")  # the momentum encoder and its queue of negatives
+
+
+def load(spec: Spec, weights: Path, *, tap: str | None, image_size: int | None) -> Parts:
+    """The query encoder of a MoCo checkpoint."""
+    if weights.is_dir():
+        raise UserError(
+            f"{spec.name} reads a checkpoint, and {weights} is a folder; give the .pth.tar itself"
+        )
+    state = query_encoder(read_state(weights), weights)
+    return timm_family.build(
+        spec, spec.architecture, state, what=weights, architecture=spec.architecture, image_size=image_size
+    )
+
+
+def query_encoder(state: dict[str, Tensor], what: Path) -> dict[str, Tensor]:
+    """The encoder's own keys; a key that is neither its nor MoCo's is an error, not a leftover."""
+    if not any(key.startswith(QUERY) for key in state):
+        raise UserError(f'{what} is not a MoCo checkpoint: no key starts with "{QUERY}"')
+    strange = next((key for key in state if not key.startswith((QUERY, *REST))), None)
+    if strange is not None:
+        raise UserError(f"{what} is not a MoCo checkpoint: unexpected {strange}")
+    own = [key for key in state if key.startswith(QUERY) and not key.startswith(HEAD)]
+    return {key.removeprefix(QUERY): state[key] for key in own}

