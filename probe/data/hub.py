@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from probe.data import layout, parquet
 from probe.errors import UserError
 
 CONVERTED = "refs/convert/parquet"
+PARALLEL = 4  # files downloaded at a time
 COMMIT = re.compile(r"[0-9a-f]{40}")
 LOCAL_COPY = "give a local copy instead, DATA=path of an image folder or of parquet files"
 
@@ -56,15 +58,25 @@ def fetch(
         )
         raise UserError(f"the data set {repository} {held}, and {why}; {LOCAL_COPY}")
     with _plain_errors(repository, revision, endpoint):
-        files, revision = _listing(repository, revision, endpoint)
-        folder = hub.snapshot_download(
-            repository,
-            repo_type="dataset",
-            revision=revision,
-            endpoint=endpoint,
-            allow_patterns=[re.sub(r"([*?[])", r"[\1]", file) for file in needed(files)],
+        files, at = _listing(repository, revision, endpoint)
+        return _download(repository, at, needed(files), endpoint)
+
+
+def _download(repository: str, revision: str, files: list[str], endpoint: str) -> Path:
+    """Fetch `files` into the hub's cache, some at a time; returns the snapshot's folder."""
+    import huggingface_hub as hub
+
+    def one(file: str) -> Path:
+        local = hub.hf_hub_download(
+            repository, file, repo_type="dataset", revision=revision, endpoint=endpoint
         )
-    return Path(folder)
+        return Path(local.removesuffix(file))
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        folders = set(pool.map(one, files))
+    if len(folders) > 1:
+        raise UserError(f"the data set {repository} changed while it was being downloaded; start again")
+    return folders.pop()
 
 
 def _cached(repository: str, revision: str | None) -> Path | None:
@@ -95,7 +107,7 @@ def _complete(folder: Path, needed: Callable[[Iterable[str]], list[str]]) -> boo
 
 
 def _listing(repository: str, revision: str | None, endpoint: str) -> tuple[list[str], str]:
-    """The repository's parquet files and the commit they belong to."""
+    """The repository's files and their revision: the hub's converted one if it has no parquet."""
     import huggingface_hub as hub
 
     api = hub.HfApi(endpoint=endpoint)
@@ -104,7 +116,8 @@ def _listing(repository: str, revision: str | None, endpoint: str) -> tuple[list
     if not any(file.endswith(".parquet") for file in files) and revision is None:
         info = api.dataset_info(repository, revision=CONVERTED)
         files = [sibling.rfilename for sibling in info.siblings or []]
-    return files, info.sha or revision or "main"
+        return files, CONVERTED
+    return files, revision or "main"
 
 
 @contextmanager
@@ -126,6 +139,9 @@ def _plain_errors(repository: str, revision: str | None, endpoint: str) -> Itera
             f"there is no folder {repository} here, and {endpoint} has no public data set of that name "
             f"(a private one needs `hf auth login`); {LOCAL_COPY}"
         ) from error
-    except (errors.HfHubHTTPError, OSError) as error:
+    except Exception as error:
+        # The client's network errors are OSErrors or its HTTP library's own, which differ between versions.
+        if not isinstance(error, OSError) and not type(error).__module__.startswith(("httpx", "requests")):
+            raise
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"cannot download {repository} from {endpoint}: {reason}; {LOCAL_COPY}") from error

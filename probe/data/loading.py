@@ -49,13 +49,13 @@ def _whole(name: str, root: str | Path | None, revision: str | None) -> Dataset:
     row = catalogue.find(name)
     folder = Path(name).expanduser()
     hub = HUB_ID.fullmatch(name)
+    if root is not None and (row is None or row.hub is None):
+        raise UserError(
+            f'root is a local copy of a registered data set, and "{name}" has none; give the folder'
+        )
     if row is not None and row.hub is None:
         return _dataset(name, row, digits.read(), "embedded")
-    if root is not None:
-        if row is None:
-            raise UserError(
-                f'root goes with a registered name, and "{name}" is none; give the folder itself instead'
-            )
+    if row is not None and root is not None:
         return _local(name, row, Path(root).expanduser())
     if row is not None:
         assert row.hub is not None

@@ -128,7 +128,8 @@ def _read_table(
         labels.append(columns[label].combine_chunks())
         stem = path.relative_to(root).as_posix()
         places += [f"{stem}:{row}" for row in range(meta.num_rows)]
-        ids += [str(value) for value in columns["id"].to_pylist()] if with_id else places[len(ids) :]
+        given = columns["id"].to_pylist() if with_id else [None] * meta.num_rows
+        ids += [places[len(ids) + i] if value is None else str(value) for i, value in enumerate(given)]
     where = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     return _Table(files, image, label, _joined(labels, where), _told_apart(ids, places), names, where)
 

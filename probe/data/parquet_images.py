@@ -2,7 +2,7 @@
 
 Parquet is made for scans: to get one value, a whole row group must be read. Two facts make it serve for
 shuffled access all the same. Today's writers make row groups of 100 MB but leave image columns uncompressed
-(JPEG does not shrink), so an image's bytes stand in the file as they are: one scan of a row group finds where,
+(JPEG does not shrink), so an image's bytes stand in the file as they are: one scan of a group finds where,
 and from then on an image is one `pread`, with no memory held. Older writers compress, but make row groups of
 100 rows: the latest ones are kept decompressed, within a budget.
 Nothing is guessed: a place in the file counts only if the bytes there equal the value that was read.

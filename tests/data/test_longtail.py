@@ -1,0 +1,75 @@
+"""Long-tailed versions have the counts of the published protocols."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import probe.data
+from probe.data import longtail
+from probe.errors import UserError
+
+
+def balanced(classes: int, each: int) -> np.ndarray:
+    return np.random.default_rng(1).permutation(np.repeat(np.arange(classes), each))
+
+
+@pytest.mark.parametrize(
+    ("classes", "each", "imbalance", "total"),
+    [
+        (10, 5000, 10, 20431),
+        (10, 5000, 50, 13996),
+        (10, 5000, 100, 12406),
+        (10, 5000, 200, 11203),
+        (100, 500, 10, 19573),
+        (100, 500, 50, 12608),
+        (100, 500, 100, 10847),
+        (100, 500, 200, 9502),
+    ],
+)
+def test_cifar_totals_are_the_published_ones(classes, each, imbalance, total):
+    labels = balanced(classes, each)
+    rows = longtail.indices(labels, classes, imbalance)
+    counts = np.bincount(labels[rows])
+    assert len(rows) == total
+    assert counts[0] == each
+    assert counts[-1] == each // imbalance
+    assert (np.diff(counts) <= 0).all()
+
+
+def test_the_step_profile_has_two_levels():
+    labels = balanced(10, 500)
+    counts = np.bincount(labels[longtail.indices(labels, 10, 100, "step")])
+    assert counts.tolist() == [500] * 5 + [5] * 5
+
+
+def test_the_draw_is_the_usual_one_seeded_and_ascending():
+    labels = balanced(4, 50)
+    rows = longtail.indices(labels, 4, 10, seed=0)
+    first = np.flatnonzero(labels == 0)
+    np.random.RandomState(0).shuffle(first)
+    assert set(rows[labels[rows] == 0]) == set(first[:50])
+    assert (np.diff(rows) > 0).all()
+    assert np.array_equal(rows, longtail.indices(labels, 4, 10, seed=0))
+    assert not np.array_equal(rows, longtail.indices(labels, 4, 10, seed=1))
+
+
+def test_any_data_set_can_be_made_long_tailed_and_its_test_split_stays():
+    plain, tailed = probe.data.load("digits"), probe.data.load("digits", imbalance=10)
+    assert tailed.name == "digits-lt"
+    assert tailed["test"].fingerprint == plain["test"].fingerprint
+    assert len(tailed["train"]) < len(plain["train"])
+    assert "imbalance 10" in tailed.note
+    assert set(tailed["train"].ids) < set(plain["train"].ids)
+    assert len(probe.data.load("digits-lt")["train"]) < len(tailed["train"])
+    assert probe.data.load("digits", imbalance=10, seed=1)["train"].ids != tailed["train"].ids
+
+
+def test_what_cannot_be_drawn_is_refused():
+    for options, words in (
+        ({"imbalance": 0.5}, "at least 1"),
+        ({"imbalance": 1e4}, "without images"),
+        ({"imbalance": 10, "profile": "expo"}, 'did you mean "exp"'),
+    ):
+        with pytest.raises(UserError, match=words):
+            probe.data.load("digits", **options)
