@@ -207,22 +207,36 @@ class RunningStats(Remembers):
         self.seen = stats.count > 0
 
     @torch.no_grad()
-    def update(self, groups: Groups, means: Tensor, centred: Tensor) -> None:
-        """One batch (of all processes), given by its class means (C x D) and centred rows (N x D)."""
-        self.follow(means.dtype)
+    def update(self, groups: Groups, features: Tensor, distances: Tensor | None = None) -> None:
+        """One batch of all processes. `distances`, where known, are its summed squared distances between the
+        pairs of each class (C numbers): sum_{i<j} |h_i - h_j|^2 = n^2 |s|^2, so no class mean is needed."""
+        self.follow(features.dtype)
         k = groups.classes
-        spread2 = groups.means(squared_norm(centred, self.p))
         if self.kind == "moments":
-            if self.first.shape[1] == 0:
-                self.first = self.first.new_zeros(len(self.seen), means.shape[1])
-            self._blend(self.first, k, means)
-            self._blend(self.second, k, spread2 + squared_norm(means, 2))
-            self.mean_norm2[k] = squared_norm(self.first[k], 2)
-            self.spread2[k] = (self.second[k] - self.mean_norm2[k]).clamp(min=0)
+            self._update_moments(groups, features)
         else:
-            self._blend(self.mean_norm2, k, squared_norm(means, self.p))
+            mean_norm2, spread2 = self._norms(groups, features, distances)
+            self._blend(self.mean_norm2, k, mean_norm2)
             self._blend(self.spread2, k, spread2)
         self.seen[k] = True
+
+    def _norms(self, groups: Groups, features: Tensor, distances: Tensor | None) -> tuple[Tensor, Tensor]:
+        if self.p == 2 and distances is not None:
+            spread2 = distances / groups.sizes.square()
+            return (groups.means(squared_norm(features, 2)) - spread2).clamp(min=0), spread2
+        means = groups.means(features)
+        return squared_norm(means, self.p), groups.means(
+            squared_norm(groups.centred(features, means), self.p)
+        )
+
+    def _update_moments(self, groups: Groups, features: Tensor) -> None:
+        k = groups.classes
+        if self.first.shape[1] == 0:
+            self.first = self.first.new_zeros(len(self.seen), features.shape[1])
+        self._blend(self.first, k, groups.means(features))
+        self._blend(self.second, k, groups.means(squared_norm(features, 2)))
+        self.mean_norm2[k] = squared_norm(self.first[k], 2)
+        self.spread2[k] = (self.second[k] - self.mean_norm2[k]).clamp(min=0)
 
     def _blend(self, buffer: Tensor, k: Tensor, new: Tensor) -> None:
         old, new = buffer[k], new.to(buffer.dtype)

@@ -9,7 +9,7 @@ from probe import distributed
 from probe.errors import UserError
 from probe.losses.base import Loss, Problem
 from probe.losses.history import History
-from probe.losses.pairs import pull
+from probe.losses.pairs import Partners, pull
 from probe.losses.row import LogitAdjustment
 from probe.rows import Rows
 from probe.stats import Groups, RunningStats
@@ -82,20 +82,25 @@ class MR2(Loss):
         if features is None:
             return self._logit_term(logits, targets)
         features, everyone = distributed.gather(features, targets)
-        groups = Groups.of(everyone)
-        means = groups.means(features.detach())
-        centred = groups.centred(features.detach(), means)
+        partners = Partners.of(Groups.of(everyone))
+        distances = partners.squared_distances(features)
         if self.training and not self.exact:
-            self.stats.update(groups, means, centred)
+            pairs = partners.groups.sums(partners.sums(distances)) / 2
+            self.stats.update(partners.groups, features.detach(), pairs)
             self.history.add(self.gamma)
         loss = self._logit_term(logits, targets)
-        return loss + self.lam * self._representation_term(features, groups, centred) if self.lam else loss
+        if self.lam == 0:
+            return loss
+        margin = 2 * self.mean_spread.to(features.dtype)
+        return loss + self.lam * self._representation_term(features, distances, partners, margin)
 
     def _logit_term(self, logits: Tensor, targets: Tensor) -> Tensor:
         return distributed.mean(*Rows(scale=1 / self.gamma).losses(logits, targets))
 
-    def _representation_term(self, features: Tensor, groups: Groups, centred: Tensor) -> Tensor:
-        return pull(features, 2 * self.mean_spread.to(features.dtype), groups, centred).mean()
+    def _representation_term(
+        self, features: Tensor, distances: Tensor, partners: Partners, margin: Tensor
+    ) -> Tensor:
+        return pull(features, distances, partners, margin).mean()
 
 
 class ReleasedMR2(MR2):
@@ -118,11 +123,12 @@ class ReleasedMR2(MR2):
     def mean_spread(self) -> Tensor:
         return self.spread.mean()
 
-    def _representation_term(self, features: Tensor, groups: Groups, centred: Tensor) -> Tensor:
+    def _representation_term(
+        self, features: Tensor, distances: Tensor, partners: Partners, margin: Tensor
+    ) -> Tensor:
         size = features.shape[1]
-        margin = 2 * self.mean_spread.to(features.dtype)
-        omega = pull(features, margin, groups, centred, temperature=10 * size)
-        return groups.means(omega).sum() * (size / (10 * self.num_classes))
+        omega = pull(features, distances, partners, margin, temperature=10 * size)
+        return partners.groups.means(omega).sum() * (size / (10 * self.num_classes))
 
 
 class ELM(LogitAdjustment):
@@ -144,6 +150,6 @@ class ELM(LogitAdjustment):
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
         loss = super().compute(logits, targets, None)
         features, everyone = distributed.gather(self._required(features), targets)
-        groups = Groups.of(everyone)
-        centred = groups.centred(features.detach(), groups.means(features.detach()))
-        return loss + self.lam * pull(features, self.alpha.to(features)[everyone], groups, centred).mean()
+        partners = Partners.of(Groups.of(everyone))
+        distances = partners.squared_distances(features)
+        return loss + self.lam * pull(features, distances, partners, self.alpha.to(features)[everyone]).mean()

@@ -2,15 +2,14 @@
 
     omega_i = ln(1 + sum_{j != i, y_j = y_i} exp((|h_i - h_j|^2 - alpha_i) / t)).
 
-Classes are laid out as B padded blocks of m rows (B x m x D), so that all distances are one batched Gram
-product (B x m x m) and no N x N x D difference exists. Blocks of one class each are best when classes are
-about equally large; in skewed batches padding would dominate, and one block that holds every row with a
-partner (B = 1), masked to same-class pairs, is the better plan. Rows are centred on their class first:
-distances do not change, and the Gram form keeps its digits.
+Every row lists the rows of its class (itself included), as one ragged array of T = sum_k n_k^2 entries, so
+sums over partners are segment sums and nothing is N x N x D. Distances come from differences of row pairs in
+small chunks while pairs are few, and from one Gram product of centred rows once they are many (few classes,
+or one that dominates): centring changes no distance within a class and keeps the Gram form's digits.
 
 Backward, by hand: with softmax weights w_ij of the sum (the implicit 1 included), incoming gradients g_i and
-G_ij = (g_i w_ij + g_j w_ji) / t, the gradient is a graph Laplacian times the rows,
-2 (diag(G 1) - G) h: one more batched product on what the forward already gathered.
+G_ij = (g_i w_ij + g_j w_ji) / t, the gradient is a graph Laplacian times the features,
+2 (diag(G 1) - G) h: a weighted sum of rows by the same lists, which needs no memory but its result.
 """
 
 from __future__ import annotations
@@ -20,98 +19,109 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from probe.stats import Groups
 
-# Moving one element costs about as much as this many multiply-adds of a batched product.
-MOVE = 50
-# Padded rows may take this many times the memory of the batch itself.
-PADDING = 8
+CHUNK = 2**17  # elements of a block of differences: stays in cache, and its memory is used again
+GRAM = 10  # a pair by difference costs about as much as this many entries of a Gram product
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """Which batch row sits where: `rows` is B x m (0 where empty), `pairs` marks same-class pairs."""
+class Partners:
+    """For every row of a batch, the rows of its class: T entries, sorted by row."""
 
-    rows: Tensor  # B x m
-    filled: Tensor  # B x m
-    pairs: Tensor  # B x m x m
-
-    @classmethod
-    def of(cls, groups: Groups) -> Blocks:
-        """The cheaper layout of the rows that have a partner."""
-        paired = groups.sizes > 1
-        count, height = int(paired.sum()), int(groups.sizes.max()) if len(groups.sizes) else 0
-        partnered = int(groups.sizes[paired].sum())
-        by_class = count * height * (MOVE + height)
-        together = partnered * (MOVE + partnered)
-        if by_class <= together and count * height <= PADDING * max(partnered, 1):
-            return cls._by_class(groups, paired, count, height)
-        return cls._together(groups, paired)
+    groups: Groups
+    row: Tensor  # T
+    partner: Tensor  # T
+    mirror: Tensor  # T: where the entry (j, i) of an entry (i, j) is
+    starts: Tensor  # N: first entry of a row
 
     @classmethod
-    def _by_class(cls, groups: Groups, paired: Tensor, count: int, height: int) -> Blocks:
-        order = torch.argsort(groups.index, stable=True)
-        starts = groups.sizes.cumsum(0) - groups.sizes
-        block = torch.cumsum(paired, 0) - 1  # present class -> block
-        of_row = groups.index[order]
-        place = torch.arange(len(order), device=order.device) - starts[of_row]
-        keep = paired[of_row]
-        cell = (block[of_row] * height + place)[keep]
-        rows = order.new_zeros(count * height).index_copy(0, cell, order[keep]).view(count, height)
-        filled = torch.arange(height, device=order.device) < groups.sizes[paired].unsqueeze(1)
-        return cls(rows, filled, _off_diagonal(filled.unsqueeze(1) & filled.unsqueeze(2)))
+    def of(cls, groups: Groups) -> Partners:
+        index, device = groups.index, groups.index.device
+        order = torch.argsort(index, stable=True)  # rows, class by class
+        first = (groups.sizes.cumsum(0) - groups.sizes)[index]  # N: where a row's class begins in `order`
+        count = groups.sizes[index]
+        starts = count.cumsum(0) - count
+        place = torch.empty_like(order)  # a row's place within its class
+        place[order] = torch.arange(len(order), device=device) - first[order]
+        row = torch.repeat_interleave(torch.arange(len(order), device=device), count)
+        partner = order[first[row] + torch.arange(len(row), device=device) - starts[row]]
+        return cls(groups, row, partner, starts[partner] + place[row], starts)
 
-    @classmethod
-    def _together(cls, groups: Groups, paired: Tensor) -> Blocks:
-        rows = paired[groups.index].nonzero().T
-        label = groups.index[rows]
-        same = label.unsqueeze(1) == label.unsqueeze(2)
-        return cls(rows, torch.ones_like(rows, dtype=torch.bool), _off_diagonal(same))
+    def squared_distances(self, features: Tensor) -> Tensor:
+        """|h_i - h_j|^2 for every entry (constants)."""
+        features = features.detach()
+        upper = (self.row < self.partner).nonzero().squeeze(1)
+        i, j = self.row[upper], self.partner[upper]
+        if GRAM * len(upper) > len(features) ** 2:
+            half = _by_gram(self.groups.centred(features, self.groups.means(features)), i, j)
+        else:
+            half = _by_difference(features, i, j)
+        full = features.new_zeros(len(self.row))
+        full[upper] = half
+        full[self.mirror[upper]] = half
+        return full
+
+    def sums(self, entries: Tensor) -> Tensor:
+        """Sum of a row's entries: N."""
+        return entries.new_zeros(len(self.starts)).index_add(0, self.row, entries)
 
 
-def _off_diagonal(pairs: Tensor) -> Tensor:
-    return pairs & ~torch.eye(pairs.shape[-1], dtype=torch.bool, device=pairs.device)
+def _by_difference(x: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    size = max(1, CHUNK // max(1, x.shape[1]))
+    pieces = [
+        torch.linalg.vector_norm(x.index_select(0, a) - x.index_select(0, b), dim=1)
+        for a, b in zip(i.split(size), j.split(size), strict=True)
+    ]
+    return torch.cat(pieces).square()
+
+
+def _by_gram(x: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    gram = x @ x.T
+    norms = gram.diagonal()
+    return (norms[i] + norms[j] - 2 * gram[i, j]).clamp_(min=0)
 
 
 class _Pull(torch.autograd.Function):
     @staticmethod
     def forward(
-        features: Tensor, centred: Tensor, alpha: Tensor, temperature: float, blocks: Blocks
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        held = centred.index_select(0, blocks.rows.flatten()).view(*blocks.rows.shape, -1)
-        norms = held.square().sum(-1)
-        distances = torch.baddbmm(norms.unsqueeze(1), held, held.mT, alpha=-2) + norms.unsqueeze(2)
-        margin = alpha.expand(len(features))[blocks.rows].unsqueeze(2)
-        exponent = ((distances.clamp_(min=0) - margin) / temperature).masked_fill_(~blocks.pairs, -torch.inf)
-        top = exponent.amax(-1, keepdim=True).clamp_(min=0)  # the implicit 1 is exp(0)
-        terms = exponent.sub_(top).exp_()
-        # Sum of all terms minus 1 (the implicit term is exp(-top)), so that log1p keeps small digits.
-        rest = terms.sum(-1, keepdim=True) + torch.expm1(-top)
-        omega = features.new_zeros(len(features))
-        omega.index_copy_(0, blocks.rows[blocks.filled], (top + torch.log1p(rest)).squeeze(-1)[blocks.filled])
-        return omega, held, terms.div_(1 + rest)
+        features: Tensor, distances: Tensor, alpha: Tensor, temperature: float, partners: Partners
+    ) -> tuple[Tensor, Tensor]:
+        row = partners.row
+        exponent = (distances - alpha.expand(len(features))[row]) / temperature
+        exponent = exponent.masked_fill(row == partners.partner, -torch.inf)
+        # The implicit 1 is exp(0), so no row's maximum is below 0.
+        top = features.new_zeros(len(features)).scatter_reduce(0, row, exponent, "amax")
+        terms = (exponent - top[row]).exp()
+        rest = partners.sums(terms) + torch.expm1(
+            -top
+        )  # the sum of all terms minus 1: log1p keeps its digits
+        return top + torch.log1p(rest), terms / (1 + rest)[row]
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        ctx.temperature, ctx.blocks = inputs[3], inputs[4]
-        ctx.mark_non_differentiable(output[1], output[2])
-        ctx.save_for_backward(output[1], output[2])
-        ctx.size = len(inputs[0])
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.temperature, ctx.partners = inputs[3], inputs[4]
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(inputs[0], output[1])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, None, None, None, None]:
-        held, weights = ctx.saved_tensors
-        rows, filled = ctx.blocks.rows, ctx.blocks.filled
-        pull = grad[rows].unsqueeze(2) * weights
-        graph = (pull + pull.mT) * (2 / ctx.temperature)
-        moved = torch.baddbmm(graph.sum(-1, keepdim=True) * held, graph, held, alpha=-1)
-        out = held.new_zeros(ctx.size, held.shape[-1])
-        return out.index_copy_(0, rows[filled], moved[filled]), None, None, None, None
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
+        features, weights = ctx.saved_tensors
+        partners: Partners = ctx.partners
+        pulled = grad[partners.row] * weights
+        graph = (pulled + pulled[partners.mirror]) * (2 / ctx.temperature)
+        own = partners.row == partners.partner  # holds 0 so far: the diagonal's place
+        laplacian = torch.where(own, partners.sums(graph)[partners.row], -graph)
+        moved = F.embedding_bag(
+            partners.partner, features, partners.starts, mode="sum", per_sample_weights=laplacian
+        )
+        return moved, None, None, None, None
 
 
 def pull(
-    features: Tensor, alpha: Tensor, groups: Groups, centred: Tensor, *, temperature: float = 1.0
+    features: Tensor, distances: Tensor, partners: Partners, alpha: Tensor, *, temperature: float = 1.0
 ) -> Tensor:
     """omega for every row (N); 0 for a row without a partner. alpha: one number, or one a row (constants)."""
-    return _Pull.apply(features, centred.detach(), alpha, temperature, Blocks.of(groups))[0]
+    return _Pull.apply(features, distances, alpha, temperature, partners)[0]
