@@ -1,0 +1,25 @@
+"""Features of a frozen backbone: computed once per image, kept on disk, named by what they were made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from probe.features.extract import extract
+    from probe.features.featureset import FeatureSet
+    from probe.features.matrix import Matrix
+
+__all__ = ["FeatureSet", "Matrix", "extract"]
+
+_HOMES = {"extract": "extract", "FeatureSet": "featureset", "Matrix": "matrix"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch only when features are asked for: `probe cache ls` comes through here too."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value  # importing the submodule `extract` has put the module under this name
+    return value

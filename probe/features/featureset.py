@@ -1,0 +1,54 @@
+"""The features of one split, with the labels and ids they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.features.matrix import Matrix
+
+if TYPE_CHECKING:
+    from probe.stats import ClassStats
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSet:
+    """Row i of `X` is the image `ids[i]` of class `class_names[y[i]]`.
+
+    >>> f = probe.features.extract(backbone, data["train"])
+    >>> f.X[:5], f.y[:5], f.ids[:5]
+    """
+
+    X: Matrix  # N x dim, memory-mapped
+    y: NDArray[np.int64]  # N
+    ids: list[str]  # N
+    class_names: tuple[str, ...]
+    name: str  # the split's
+    key: str  # what the features were made of, hashed: the cache entry
+    cached: bool = False  # found, not computed
+    seconds: float = 0.0  # spent on finding or computing them
+    skipped: list[str] = field(default_factory=list)  # ids of images that could not be read
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    def class_stats(self, p: float = 2.0) -> ClassStats:
+        """Exact count, mean norm and spread of every class, in one pass over the shards."""
+        from probe.stats import ClassStats
+
+        return ClassStats.from_features(self.X, self.y, self.num_classes, p=p)
+
+    def select(self, indices: Sequence[int] | NDArray[Any]) -> FeatureSet:
+        """A view of some rows, by position or mask; no feature is copied."""
+        rows = np.arange(len(self))[np.asarray(indices, dtype=None if len(indices) else np.int64)]
+        return replace(
+            self, X=self.X.view(rows), y=self.y[rows], ids=[self.ids[i] for i in rows.tolist()], skipped=[]
+        )

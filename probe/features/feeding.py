@@ -1,0 +1,77 @@
+"""Keeping the device busy: batches are loaded ahead and come back encoded, in order.
+
+On a CPU every core gets its own stream: it decodes a batch and encodes it with a single thread. Compared
+with decoding beside a forward pass that spans all cores, nobody waits at barriers and no core is
+oversubscribed, and the features do not depend on how many cores there are.
+On a GPU, worker processes decode into page-locked memory and the device is fed from this process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from probe.features.encoding import Encoder
+from probe.features.loading import Batch, Loader
+
+Asked = tuple[int, range]  # shard, rows
+Encoded = tuple[Batch, Tensor]
+AHEAD = 2  # batches in flight for each stream or worker: bounds the memory, whatever the number of images
+
+
+def default_workers(device: torch.device) -> int:
+    """As many streams as torch would use threads; on a GPU, the cores that this process may use, up to 16."""
+    if device.type == "cpu":
+        return torch.get_num_threads()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(16, max(1, cores - 1))
+
+
+def encoded(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: int) -> Iterator[Encoded]:
+    """Load and encode every batch; `asked` is drawn lazily, results keep its order."""
+    feed = _streams if encoder.device.type == "cpu" else _processes
+    return feed(asked, loader, encoder, workers)
+
+
+def _streams(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: int) -> Iterator[Encoded]:
+    def work(one: Asked) -> Encoded:
+        batch = loader[one]
+        result = batch, encoder(batch.pixels)
+        batch.pixels = batch.pixels[:0]  # the bytes are not needed while the result waits for its turn
+        return result
+
+    threads = torch.get_num_threads()
+    waiting: deque[Future[Encoded]] = deque()
+    remaining = iter(asked)
+    torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(max(1, workers), initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        waiting.extend(pool.submit(work, one) for one in islice(remaining, AHEAD * max(1, workers)))
+        while waiting:
+            done = waiting.popleft().result()
+            waiting.extend(pool.submit(work, one) for one in islice(remaining, 1))
+            yield done
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        torch.set_num_threads(threads)
+
+
+def _processes(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: int) -> Iterator[Encoded]:
+    from torch.utils.data import DataLoader
+
+    batches: Iterable[Batch] = DataLoader(
+        loader,  # type: ignore[arg-type]
+        batch_size=None,
+        sampler=asked,
+        num_workers=workers,
+        prefetch_factor=AHEAD if workers else None,
+        pin_memory=encoder.device.type == "cuda",
+    )
+    for batch in batches:
+        yield batch, encoder(batch.pixels)

@@ -1,0 +1,144 @@
+"""What is in the cache: list it, verify it, remove from it. No torch, so that `probe cache ls` is instant."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from probe import files
+from probe.errors import UserError, nearest
+from probe.features.location import cache_root
+from probe.features.manifest import SHORT
+from probe.features.store import MANIFEST, SHARD_NAME, Problem, in_parallel, read_manifest, shard_problem
+
+STATES = ("complete", "partial", "damaged")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One entry of the cache, as `probe cache ls` shows it."""
+
+    name: str  # the folder's
+    state: str  # one of STATES; "complete" is judged by names and sizes: `verify` reads every byte
+    rows: int
+    dim: int
+    dtype: str
+    bytes: int
+    date: datetime  # of the last change
+    path: Path
+
+
+def entries(cache: str | Path | None = None) -> list[Listed]:
+    """Every entry, newest first."""
+    listed = [_listed(folder) for folder in _folders(cache_root(cache))]
+    return sorted(listed, key=lambda entry: entry.date, reverse=True)
+
+
+def verify(cache: str | Path | None = None, names: Sequence[str] = ()) -> list[Problem]:
+    """Read every byte of the named entries (or all) and return what is damaged; unfinished is not damaged."""
+    return [problem for folder in _chosen(cache_root(cache), names) for problem in _problems(folder)]
+
+
+def remove(
+    cache: str | Path | None = None, names: Sequence[str] = (), *, everything: bool = False
+) -> list[str]:
+    """Remove entries by name or the start of one, or everything; returns the names removed."""
+    root = cache_root(cache)
+    if not names and not everything:
+        raise UserError("say which cache entries to remove, by name or the start of one, or all of them")
+    gone = []
+    for folder in _chosen(root, names):
+        doomed = files.temporary(folder)
+        with files.named_failures(folder):
+            folder.rename(doomed)  # the entry vanishes at once, also if removing its files takes a while
+            shutil.rmtree(doomed)
+        gone.append(folder.name)
+    for left in root.glob(f"{files.TEMPORARY}*") if root.is_dir() else ():  # of a removal that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    return gone
+
+
+def _folders(root: Path) -> list[Path]:
+    """The folders that are entries by their name and content; anything else in the cache is left alone."""
+    try:
+        inside = sorted(root.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"cannot read the cache {root}: {error.strerror}; give another --cache") from error
+    return [folder for folder in inside if _is_entry(folder)]
+
+
+def _is_entry(folder: Path) -> bool:
+    digits = folder.name[-SHORT:]
+    named = len(digits) == SHORT and not set(digits) - set("0123456789abcdef")
+    return named and folder.name[-SHORT - 1 : -SHORT] == "-" and folder.is_dir() and not folder.is_symlink()
+
+
+def _chosen(root: Path, names: Sequence[str]) -> list[Path]:
+    folders = _folders(root)
+    if not names:
+        return folders
+    for name in names:
+        if not name or not any(folder.name.startswith(name) for folder in folders):
+            raise UserError(
+                f'no entry of the cache {root} is called "{name}"{nearest(name, [f.name for f in folders])}'
+            )
+    return [folder for folder in folders if folder.name.startswith(tuple(names))]
+
+
+def _shards(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if SHARD_NAME.fullmatch(path.name))
+
+
+def _problems(folder: Path) -> list[Problem]:
+    found: list[Problem] = []
+    paths = {path.name: path for path in _shards(folder)}
+    try:
+        body = read_manifest(folder)
+        if body is not None:
+            paths |= {shard["file"]: folder / shard["file"] for shard in body["shards"]}
+    except (OSError, ValueError, KeyError) as error:
+        found.append(Problem(folder / MANIFEST, str(error)))
+    checked = in_parallel(lambda path: shard_problem(path, folder.name[-SHORT:]), paths.values())
+    return found + [problem for problem in checked if problem]
+
+
+def _listed(folder: Path) -> Listed:
+    shards = _shards(folder)
+    sizes = {path.name: path.stat().st_size for path in shards}
+    try:
+        body = read_manifest(folder)
+        whole = body is not None and all(sizes.get(s["file"]) == s["bytes"] for s in body["shards"])
+        state = "partial" if body is None else "complete" if whole else "damaged"
+    except (OSError, ValueError, KeyError):
+        body, state = None, "damaged"
+    shapes = [shape for shape in map(_shape, shards) if shape]
+    dim, dtype = (shapes[0]["dim"], shapes[0]["dtype"]) if shapes else (0, "")
+    return Listed(
+        name=folder.name,
+        state=state,
+        rows=body["rows"] if body else sum(shape["rows"] for shape in shapes),
+        dim=dim,
+        dtype=dtype,
+        bytes=sum(sizes.values()),
+        date=datetime.fromtimestamp(max([folder.stat().st_mtime, *(p.stat().st_mtime for p in shards)])),
+        path=folder,
+    )
+
+
+def _shape(path: Path) -> dict[str, Any] | None:
+    """Rows, columns and dtype from a shard's header alone; None if it cannot be read."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            part = file.get_slice("features")
+            rows, dim = part.get_shape()
+            return {"rows": rows, "dim": dim, "dtype": {"F32": "float32", "F16": "float16"}[part.get_dtype()]}
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None

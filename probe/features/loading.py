@@ -1,0 +1,53 @@
+"""Rows of a split become a batch of bytes; runs in loader threads or processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from probe.data.decode import BadImage
+
+
+@dataclass
+class Batch:
+    """Decoded, resized and cropped images of one shard; what could not be decoded is in `bad`."""
+
+    shard: int
+    asked: int  # rows asked for
+    rows: list[int]  # rows of the split that are here
+    pixels: Tensor  # len(rows) x 3 x size x size, uint8
+    bad: dict[int, str]  # row -> why
+
+    def pin_memory(self) -> Batch:
+        """For the data loader: page-locked memory, so that the copy to a GPU overlaps with computing."""
+        self.pixels = self.pixels.pin_memory()
+        return self
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Loads batches; a dataset for torch's DataLoader whose index is (shard, rows)."""
+
+    split: Any
+    preprocessing: Any
+
+    def __getitem__(self, asked: tuple[int, range]) -> Batch:
+        shard, rows = asked
+        size = self.preprocessing.size
+        pixels = torch.empty(len(rows), 3, size, size, dtype=torch.uint8)
+        good: list[int] = []
+        bad: dict[int, str] = {}
+        for row in rows:
+            # A bad image travels as data: an exception would lose its words on the way between processes.
+            try:
+                pixels[len(good)] = self.preprocessing.pixels(self.split[row][0])
+                good.append(row)
+            except BadImage as error:
+                bad[row] = str(error)
+        return Batch(shard, len(rows), good, pixels[: len(good)], bad)
+
+    def __len__(self) -> int:
+        return len(self.split)

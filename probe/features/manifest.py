@@ -1,0 +1,118 @@
+"""What features are made of. The ingredients, hashed, are the name of the cache entry.
+
+Anything that could change one number of the result is an ingredient; a changed ingredient is another
+entry, so nothing stale can be reused. Names of backbones and data sets are not ingredients: they only
+make the folder readable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+FORMAT = 1  # raise it whenever the meaning of a file in the entry changes
+SHARD_ROWS = 2048  # small enough that a kill costs seconds, large enough that files stay few
+SHORT = 12  # hexadecimal digits of the key in the folder's name
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value: sorted, compact, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(text: str | bytes) -> str:
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
+
+
+@dataclass(frozen=True)
+class Key:
+    """The ingredients of one cache entry and the readable half of its name."""
+
+    ingredients: dict[str, Any]
+    slug: str
+
+    @cached_property
+    def hash(self) -> str:
+        return digest(canonical(self.ingredients))
+
+    @property
+    def folder(self) -> str:
+        return f"{self.slug}-{self.hash[:SHORT]}"
+
+    @property
+    def rows(self) -> int:
+        return self.ingredients["split"]["rows"]
+
+    @property
+    def shard_rows(self) -> int:
+        return self.ingredients["shard_rows"]
+
+    @property
+    def shards(self) -> int:
+        return -(-self.rows // self.shard_rows)
+
+    def range_of(self, shard: int) -> range:
+        """The rows of the split that live in this shard."""
+        return range(shard * self.shard_rows, min((shard + 1) * self.shard_rows, self.rows))
+
+
+def key_of(
+    backbone: Any,
+    split: Any,
+    *,
+    fingerprint: str,
+    dtype: str,
+    skip_bad_images: bool,
+    autocast: str | None = None,
+    shard_rows: int = SHARD_ROWS,
+) -> Key:
+    """The key of `split` seen through `backbone`, whose weights now have this fingerprint."""
+    ingredients = {
+        "format": FORMAT,
+        "backbone": {"fingerprint": fingerprint, "tap": backbone.tap, "dim": backbone.dim},
+        "preprocessing": _numbers(backbone.preprocessing),
+        "dtype": dtype,
+        "autocast": autocast,
+        "split": {
+            "fingerprint": split.fingerprint,
+            "rows": len(split),
+            "ids": digest(canonical(list(split.ids))),
+            "labels": digest(np.ascontiguousarray(split.labels, dtype="<i8").tobytes()),
+        },
+        "skip_bad_images": skip_bad_images,
+        "shard_rows": shard_rows,
+    }
+    return Key(ingredients, slug([backbone.name, split.name]))
+
+
+def _numbers(preprocessing: Any) -> Any:
+    return json.loads(canonical(asdict(preprocessing)))
+
+
+def slug(words: Iterable[str]) -> str:
+    """Words as part of a folder name: whatever a name holds, no separator or dot-dot survives."""
+    return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")[:60] or "x" for word in words)
+
+
+def sealed(body: dict[str, Any]) -> str:
+    """`body` with its own checksum, as the text of a file."""
+    return canonical({"body": body, "sha256": digest(canonical(body))}) + "\n"
+
+
+def unsealed(text: str) -> dict[str, Any]:
+    """The body of a sealed text; ValueError if a single character of it is not as it was written."""
+    try:
+        body = json.loads(text)["body"]
+        intact = isinstance(body, dict) and sealed(body) == text
+    except (TypeError, KeyError, RecursionError) as error:
+        raise ValueError("not a sealed file") from error
+    if not intact:
+        raise ValueError("its checksum does not match its content")
+    return body

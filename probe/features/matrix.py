@@ -1,0 +1,122 @@
+"""N x dim features over memory-mapped shards: looks like an array, holds no copy.
+
+The shards may be stored in half precision; what comes out is always float32, so that no sum overflows
+because of how the numbers were kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Matrix:
+    """Rows of several tensors, in order, as one matrix; `rows` makes it a view of some of them.
+
+    >>> X[5]; X[:100]; X[[3, 1, 3]]; X[y == 2]        # tensors; only these rows are read
+    >>> for block in X.blocks(4096): ...             # the whole, in bounded memory
+    >>> X.tensor(); numpy.asarray(X)                 # the whole, at once
+    """
+
+    dtype = torch.float32
+
+    def __init__(self, shards: Sequence[Tensor], dim: int, rows: Tensor | None = None) -> None:
+        self._shards = tuple(shard for shard in shards if len(shard))
+        self._ends = torch.tensor([len(shard) for shard in self._shards], dtype=torch.int64).cumsum(0)
+        self._rows = rows
+        stored = int(self._ends[-1]) if len(self._shards) else 0
+        self.shape = (stored if rows is None else len(rows), dim)
+
+    ndim = 2
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Matrix({self.shape[0]:,} x {self.shape[1]:,}, {len(self._shards)} shards)"
+
+    def __getitem__(self, which: Any) -> Tensor:
+        if isinstance(which, tuple):
+            first, *rest = which
+            columns = rest[0] if rest else slice(None)
+            return self[first][columns] if _is_integer(first) else self[first][:, columns]
+        if _is_integer(which):
+            return self._gather(self._positions([int(which)]))[0]
+        if isinstance(which, slice):
+            start, stop, step = which.indices(len(self))
+            if step == 1 and self._rows is None:
+                return self._range(start, max(start, stop))
+            which = range(start, stop, step)
+        return self._gather(self._positions(which))
+
+    def view(self, which: Any) -> Matrix:
+        """The same shards, only these rows (an index array or a mask); nothing is read."""
+        chosen = self._positions(which)
+        return Matrix(self._shards, self.shape[1], chosen)
+
+    def blocks(self, rows: int = 4096) -> Iterator[Tensor]:
+        """Tensors of `rows` rows (the last: the rest); those inside one float32 shard are not copied."""
+        for start in range(0, len(self), rows):
+            yield self[start : start + rows]
+
+    def tensor(self) -> Tensor:
+        """The whole matrix in memory."""
+        return self[:]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.tensor().numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    # -- positions are row numbers of the joined shards -----------------------------------------------------
+
+    def _positions(self, which: Any) -> Tensor:
+        chosen = torch.as_tensor(np.asarray(which) if not isinstance(which, Tensor) else which).cpu()
+        if chosen.dtype == torch.bool:
+            if chosen.shape != (len(self),):
+                raise IndexError(f"a mask of {len(chosen)} values for {len(self)} rows")
+            chosen = chosen.nonzero().flatten()
+        if chosen.ndim != 1 or (chosen.numel() and (chosen.is_floating_point() or chosen.is_complex())):
+            raise IndexError("rows are chosen by an integer, a slice, a list of integers or a mask")
+        chosen = chosen.to(torch.int64)
+        if chosen.numel() and not (-len(self) <= int(chosen.min()) and int(chosen.max()) < len(self)):
+            raise IndexError(f"row out of range: the matrix has {len(self)} rows")
+        chosen = torch.where(chosen < 0, chosen + len(self), chosen)
+        return chosen if self._rows is None else self._rows[chosen]
+
+    def _range(self, start: int, stop: int) -> Tensor:
+        """Consecutive rows: a view of the file if they lie in one float32 shard, else one copy."""
+        pieces = []
+        for shard, end in zip(self._shards, self._ends.tolist(), strict=True):
+            begin = end - len(shard)
+            if begin < stop and start < end:
+                pieces.append(shard[max(0, start - begin) : stop - begin])
+        if len(pieces) == 1:
+            return pieces[0].to(self.dtype)
+        out = torch.empty(stop - start, self.shape[1], dtype=self.dtype)
+        at = 0
+        for piece in pieces:
+            out[at : at + len(piece)] = piece
+            at += len(piece)
+        return out
+
+    def _gather(self, positions: Tensor) -> Tensor:
+        """Any rows in any order: each shard is asked once for all that it holds of them."""
+        if len(self._shards) == 1:
+            return self._shards[0].index_select(0, positions).to(self.dtype)
+        out = torch.empty(len(positions), self.shape[1], dtype=self.dtype)
+        home = torch.searchsorted(self._ends, positions, right=True)
+        order = torch.argsort(home, stable=True)
+        counts = torch.bincount(home, minlength=len(self._shards)).tolist()
+        for shard, end, places in zip(self._shards, self._ends.tolist(), order.split(counts), strict=True):
+            if len(places):
+                local = positions[places] - (end - len(shard))
+                out.index_copy_(0, places, shard.index_select(0, local).to(self.dtype))
+        return out
+
+
+def _is_integer(which: Any) -> bool:
+    return isinstance(which, (int, np.integer)) and not isinstance(which, (bool, np.bool_))

@@ -1,0 +1,279 @@
+"""One cache entry on disk.
+
+    effnet-lite0-pets-train-3f2a9c51d0e7/
+        00000-<digest>.safetensors    features, labels and row numbers of the first 2,048 rows
+        00001-<digest>.safetensors
+        manifest.json                 written last: from then on the entry is complete
+
+A shard carries the digest of its own bytes in its name, so that data and checksum become visible in one
+rename; the manifest lists those names. Nothing is ever overwritten: two runs whose bits differ write
+different names, and the manifest, created exclusively, decides for all which ones count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from probe import files
+from probe.errors import UserError
+from probe.features.location import PRIVATE
+from probe.features.locks import LOCK
+from probe.features.manifest import SHORT, Key, canonical, digest, sealed, unsealed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+log = logging.getLogger("probe.features")
+
+MANIFEST = "manifest.json"
+SHARD_NAME = re.compile(r"(\d{5,})-([0-9a-f]{32})\.safetensors")
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One damaged file of an entry."""
+
+    path: Path
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path.parent.name}/{self.path.name}: {self.what}"
+
+
+def file_digest(path: Path) -> str:
+    """Half of the SHA-256 of a file's bytes: 128 bits, as in a shard's name."""
+    state = hashlib.sha256()
+    buffer = memoryview(bytearray(CHUNK))
+    with path.open("rb", buffering=0) as file:
+        while n := file.readinto(buffer):
+            state.update(buffer[:n])
+    return state.hexdigest()[:32]
+
+
+def shard_problem(path: Path, short_hash: str) -> Problem | None:
+    """What is wrong with a shard of the entry whose key starts with `short_hash`, or None."""
+    from safetensors import SafetensorError, safe_open
+
+    named = SHARD_NAME.fullmatch(path.name)
+    if not named:
+        return Problem(path, "not the name of a shard")
+    try:
+        if path.stat().st_size == 0:
+            return Problem(path, "empty file")
+        if file_digest(path) != named[2]:
+            return Problem(path, "its bytes do not match its checksum")
+        with safe_open(path, framework="numpy") as file:
+            stamp = (file.metadata() or {}).get("probe")
+    except FileNotFoundError:
+        return Problem(path, "missing")
+    except (OSError, SafetensorError) as error:
+        return Problem(path, f"cannot be read ({error})")
+    owner, _, number = (stamp or "").partition("/")
+    if not owner.startswith(short_hash) or number != str(int(named[1])):
+        return Problem(path, "it belongs to another entry or another place in it")
+    return None
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The body of the manifest; None if there is none; ValueError if it is damaged or another entry's."""
+    try:
+        body = unsealed((folder / MANIFEST).read_text())
+    except FileNotFoundError:
+        return None
+    if not digest(canonical(body["key"])).startswith(folder.name[-SHORT:]):
+        raise ValueError("it belongs to another entry")
+    return body
+
+
+def in_parallel(work: Any, items: Iterable[Any]) -> list[Any]:
+    """Hashing releases the interpreter lock, so a pool of threads reads at the speed of the disk."""
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(work, items))
+
+
+class Entry:
+    """The shards of one key: which are there, which are sound, and how to add one."""
+
+    def __init__(self, root: Path, key: Key) -> None:
+        self.key = key
+        self.folder = root / key.folder
+        self._sound: set[tuple[str, int, int]] = set()  # verified in this process: name, size, time
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def present(self) -> dict[int, Path]:
+        """Shards on disk by number, sound or not."""
+        found: dict[int, Path] = {}
+        for path in sorted(_listing(self.folder)):
+            if (named := SHARD_NAME.fullmatch(path.name)) and int(named[1]) < self.key.shards:
+                found.setdefault(int(named[1]), path)
+        return found
+
+    def committed(self) -> dict[int, Path] | None:
+        """The manifest's shards by number; None if the entry is not complete; ValueError if damaged."""
+        body = read_manifest(self.folder)
+        if body is None:
+            return None
+        if body["key"] != self.key.ingredients or len(body["shards"]) != self.key.shards:
+            raise ValueError("it belongs to another entry")
+        return {number: self.folder / shard["file"] for number, shard in enumerate(body["shards"])}
+
+    def problems(self, paths: Iterable[Path]) -> list[Problem]:
+        """Verify shards; what was found sound once is not read again in this process."""
+        unread = [p for p in paths if _identity(p) not in self._sound]
+        found = in_parallel(lambda path: shard_problem(path, self.key.hash), unread)
+        self._sound.update(_identity(p) for p, problem in zip(unread, found, strict=True) if problem is None)
+        return [problem for problem in found if problem]
+
+    def complete(self) -> tuple[dict[int, Path] | None, list[Problem]]:
+        """The entry's shards if all is sound, else None and what is damaged (nothing, if just unfinished)."""
+        try:
+            shards = self.committed()
+        except (ValueError, UnicodeDecodeError) as error:
+            return None, [Problem(self.folder / MANIFEST, str(error))]
+        except OSError as error:
+            raise UserError(
+                f"cannot read {self.folder / MANIFEST}: {error.strerror}; give another --cache"
+            ) from error
+        if shards is None:
+            return None, []
+        problems = self.problems(shards.values())
+        return (None if problems else shards), problems
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    def prepare(self, problems: list[Problem]) -> None:
+        """Make the folder, private to the user, prove that it can be written to, remove what is damaged."""
+        try:
+            self.folder.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            self.folder.mkdir(mode=PRIVATE, exist_ok=True)
+            trial = files.temporary(self.folder / "trial")
+            trial.touch()
+            trial.unlink(missing_ok=True)
+        except OSError as error:
+            state = f"damaged ({problems[0]})" if problems else "not in it"
+            raise UserError(
+                f"the cache {self.folder.parent} cannot be written to ({error.strerror}) and these features "
+                f"are {state}; give another --cache"
+            ) from error
+        if problems:
+            self.discard(problems)
+
+    def discard(self, problems: list[Problem]) -> None:
+        """Take damaged files away, and the manifest with them: the entry is unfinished again."""
+        for problem in problems:
+            log.warning("rebuilding a damaged file of the feature cache: %s", problem)
+        for path in [self.folder / MANIFEST, *(p.path for p in problems)]:
+            with files.named_failures(path):
+                path.unlink(missing_ok=True)
+
+    def missing(self) -> list[int]:
+        """Numbers of the shards still to compute; damaged ones are removed and count as missing."""
+        present = self.present()
+        if problems := self.problems(present.values()):
+            self.discard(problems)
+            present = self.present()
+        return [number for number in range(self.key.shards) if number not in present]
+
+    def save(self, shard: int, features: Tensor, labels: Tensor, index: Tensor) -> Path:
+        """Write one shard; when this returns it survives a power cut."""
+        from safetensors.torch import save
+
+        # One metadata string, because the order of several is not fixed and bytes must be.
+        data = save(
+            {"features": features, "labels": labels, "index": index},
+            metadata={"probe": f"{self.key.hash}/{shard}"},
+        )
+        path = self.folder / f"{shard:05d}-{digest(data)[:32]}.safetensors"
+        self._write(path, data)
+        self._sound.add(_identity(path))
+        return path
+
+    def commit(self) -> None:
+        """Declare the entry complete, unless another run already has or a shard has gone again."""
+        present = self.present()
+        try:
+            shards = [_described(present[number]) for number in range(self.key.shards)]
+        except (KeyError, FileNotFoundError):
+            return
+        body = {"key": self.key.ingredients, "rows": sum(s["rows"] for s in shards), "shards": shards}
+        final = self.folder / MANIFEST
+        staged = files.temporary(final)
+        self._write(staged, sealed(body))
+        with files.named_failures(final):
+            try:
+                # A link, unlike a rename, refuses to replace a manifest that is there already.
+                final.hardlink_to(staged)
+                files.flush_folder(self.folder)
+            except (FileExistsError, FileNotFoundError):
+                pass
+            except OSError:  # no hard links on this file system
+                files.write_atomic(final, sealed(body))
+            finally:
+                staged.unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Remove what killed runs left in a complete entry: temporary files, marks, shards nobody lists."""
+        with suppress(OSError, ValueError):
+            listed = {path.name for path in (self.committed() or {}).values()} | {MANIFEST}
+            if len(listed) > 1:
+                for path in _listing(self.folder):
+                    if path.name not in listed and _ours(path):
+                        path.unlink(missing_ok=True)
+
+    def drop(self, written: Iterable[Path]) -> None:
+        """Take back the shards of a run that turned out worthless."""
+        for path in written:
+            path.unlink(missing_ok=True)
+        if not self.present():
+            for path in _listing(self.folder):
+                if _ours(path):
+                    path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self.folder.rmdir()
+
+    def _write(self, path: Path, data: bytes | str) -> None:
+        # A file that vanishes under us means that the cache was emptied or tidied by someone else.
+        for attempt in range(3):
+            try:
+                self.folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+                files.write_atomic(path, data)
+                return
+            except FileNotFoundError:
+                if attempt == 2:
+                    raise UserError(f"cannot write {path}: its folder keeps disappearing") from None
+
+
+def _described(path: Path) -> dict[str, Any]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as file:
+        rows = file.get_slice("index").get_shape()[0]
+    return {"file": path.name, "rows": rows, "bytes": path.stat().st_size}
+
+
+def _listing(folder: Path) -> Iterator[Path]:
+    return iter(list(folder.iterdir()) if folder.is_dir() else [])
+
+
+def _ours(path: Path) -> bool:
+    """Only what this module makes is ever removed."""
+    return path.name.startswith((files.TEMPORARY, LOCK)) or SHARD_NAME.fullmatch(path.name) is not None
+
+
+def _identity(path: Path) -> tuple[str, int, int]:
+    try:
+        state = path.stat()
+    except OSError:
+        return path.name, -1, -1
+    return path.name, state.st_size, state.st_mtime_ns
