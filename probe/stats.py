@@ -147,7 +147,14 @@ class Remembers(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Remembers:
         before = dict(self._buffers)
-        super()._apply(fn, recurse)
+
+        def apply(tensor: Tensor) -> Tensor:
+            try:
+                return fn(tensor)
+            except TypeError:  # a device without float64 (Apple's MPS)
+                return fn(tensor.float())
+
+        super()._apply(apply, recurse)
         for name, old in before.items():
             new = self._buffers[name]
             if old is not None and new is not None and new.dtype in (torch.float16, torch.bfloat16):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ class Problem:
 
     method: Method
     num_classes: int
-    counts: Tensor | None  # K, float64; an empty class counts as one sample, so that nothing is infinite
+    counts: Tensor | None  # K, float64; an empty class counts as one sample: nothing becomes infinite
     stats: ClassStats | None
 
     @classmethod
@@ -38,7 +39,8 @@ class Problem:
                 raise UserError(f"class_counts must be {num_classes} numbers, not {tuple(counts.shape)}")
             if not bool((counts >= 0).all()) or not bool((counts > 0).any()):
                 raise UserError("class_counts must be non-negative, and not all zero")
-            counts = counts.clamp(min=1)
+            smallest = counts[counts > 0].min().clamp(max=1)
+            counts = torch.where(counts > 0, counts, smallest)
         return cls(method, num_classes, counts, stats)
 
     @property
@@ -48,7 +50,7 @@ class Problem:
         return self.counts / self.counts.sum()
 
 
-class Loss(Remembers):
+class Loss(Remembers, ABC):
     """A function of (logits, targets, features) that returns the mean over the batch.
 
     Half-precision input is computed in float32; otherwise the input's dtype is kept. On several processes the
@@ -71,13 +73,9 @@ class Loss(Remembers):
         with torch.autocast(logits.device.type, enabled=False):
             return self.compute(_full(logits), targets, None if features is None else _full(features))
 
+    @abstractmethod
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
-        """The batch's loss; by default the mean of `losses`."""
-        return distributed.mean(*self.losses(logits, targets))
-
-    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Each sample's loss and weight (None: all 1)."""
-        raise TypeError(f"{type(self).__name__} is not a mean over samples")
+        """The loss of the batch of all processes, in full precision."""
 
     def rows(self) -> Rows | None:
         """The convex problem on frozen features as rows of one family; None if it is not in the family."""
@@ -88,7 +86,7 @@ class Loss(Remembers):
 
     @property
     def degenerate(self) -> bool:
-        """True when, for these classes, the method cannot differ from cross-entropy."""
+        """True when, for these classes, what the method does to the logits cannot differ from ERM."""
         rows = self.rows() if self.method.frozen == "exact" and self.name != "erm" else None
         return rows is not None and rows.same_as_plain()
 
@@ -123,6 +121,17 @@ class Loss(Remembers):
         if features is None:
             raise UserError(f"{self.name} needs the features: call loss(logits, targets, features)")
         return features
+
+
+class MeanLoss(Loss, ABC):
+    """A loss that is a (weighted) mean over samples: only the samples' losses are left to say."""
+
+    @abstractmethod
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Each sample's loss, and its weight (None: all 1)."""
+
+    def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
+        return distributed.mean(*self.losses(logits, targets))
 
 
 def _full(x: Tensor) -> Tensor:

@@ -137,6 +137,8 @@ class ELM(LogitAdjustment):
     alpha_y grows with the class's frequency, so rare classes are pulled together more tightly.
     """
 
+    degenerate_remark = "all classes have one size, so its logit term is cross-entropy"
+
     alpha: Tensor
 
     def __init__(self, problem: Problem, *, lam: float, alpha: str, alpha_scale: float, tau: float) -> None:

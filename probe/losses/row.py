@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from probe.errors import UserError
-from probe.losses.base import Loss, Problem, effective_weights
+from probe.losses.base import MeanLoss, Problem, effective_weights
 from probe.rows import Rows
 
 
-class RowLoss(Loss):
+class RowLoss(MeanLoss):
     """Cross-entropy of adjusted rows. The three tensors are constants, so they are not saved."""
 
     scale: Tensor | None

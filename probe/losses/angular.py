@@ -1,0 +1,155 @@
+"""Margins on the angle to the true class, for cosine heads.
+
+Each loss answers one question: how does the true class's cosine change? Everything else is shared:
+CE of scale x (cosines with the true one replaced by psi). Nothing takes an arccosine of what it
+differentiates, so values are exact and gradients finite at cosines of exactly -1 and 1.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from probe.losses.base import MeanLoss, Problem, effective_weights
+from probe.losses.row import ldam_margins
+
+
+class Angular(MeanLoss, ABC):
+    def __init__(self, problem: Problem, *, scale: float) -> None:
+        super().__init__(problem)
+        self.scale = scale
+
+    @abstractmethod
+    def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
+        """What the true class's cosine (N) becomes."""
+
+    def logits(self, cosines: Tensor, targets: Tensor) -> Tensor:
+        true = targets.unsqueeze(1)
+        psi = self.psi(cosines.gather(1, true).squeeze(1), targets, cosines)
+        return self.scale * cosines.scatter(1, true, psi.unsqueeze(1))
+
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        return F.cross_entropy(self.logits(logits, targets), targets, reduction="none"), None
+
+
+class CosFace(Angular):
+    def __init__(self, problem: Problem, *, margin: float, scale: float) -> None:
+        super().__init__(problem, scale=scale)
+        self.margin = margin
+
+    def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
+        return cosine - self.margin
+
+
+class LDAM(Angular):
+    """CosFace with margins n_k^(-1/4); the margin comes off the cosine before the scale (released form)."""
+
+    margins: Tensor
+
+    def __init__(self, problem: Problem, *, max_margin: float, scale: float) -> None:
+        super().__init__(problem, scale=scale)
+        assert problem.counts is not None
+        self.register_buffer("margins", ldam_margins(problem.counts, max_margin), persistent=False)
+
+    def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
+        return cosine - self.margins.to(cosine)[targets]
+
+
+class ArcFace(Angular):
+    """cos(theta + m). Past theta = pi - m it rises again; `guard` uses cos - m sin m there, as is usual."""
+
+    def __init__(self, problem: Problem, *, margin: float, scale: float, guard: bool) -> None:
+        super().__init__(problem, scale=scale)
+        self.margin, self.guard = margin, guard
+
+    def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
+        psi = turned(cosine, torch.full_like(cosine, self.margin))
+        if not self.guard:
+            return psi
+        return torch.where(cosine < -math.cos(self.margin), cosine - self.margin * math.sin(self.margin), psi)
+
+
+class SphereFace(Angular):
+    """(-1)^k cos(m theta) - 2k on theta in [k pi/m, (k+1) pi/m]: falls over the whole half circle.
+
+    cos(m theta) is the Chebyshev polynomial T_m of the cosine, so its derivative is finite everywhere.
+    """
+
+    def __init__(self, problem: Problem, *, margin: int, scale: float) -> None:
+        super().__init__(problem, scale=scale)
+        self.margin = int(margin)
+
+    def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
+        m = self.margin
+        before, chebyshev = torch.ones_like(cosine), cosine
+        for _ in range(m - 1):
+            before, chebyshev = chebyshev, 2 * cosine * chebyshev - before
+        angle = cosine.detach().clamp(-1, 1).acos()
+        k = torch.floor(m * angle / math.pi).clamp(max=m - 1)
+        return (1 - 2 * (k % 2)) * chebyshev - 2 * k
+
+
+class DBM(Angular):
+    """cos(theta + m_C + [misclassified] m_I), m_C = margin (n_y/n_min)^-tau, m_I = m_C (1 - cos)/2.
+
+    (Son et al., eq. 6 to 9.) The reference is the smallest class, wherever it is in the order. Gradients flow
+    through the difficulty (1 - cos)/2, not through the decision who is misclassified.
+    """
+
+    margins: Tensor
+    weights: Tensor | None
+    shift: Tensor | None
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        margin: float,
+        tau: float,
+        scale: float,
+        base: str,
+        positives: str,
+        beta: float,
+    ) -> None:
+        super().__init__(problem, scale=scale)
+        assert problem.counts is not None
+        counts = problem.counts
+        self.positives = positives
+        self.register_buffer("margins", margin * (counts / counts.min()).pow(-tau), persistent=False)
+        weights = effective_weights(counts, beta) if base == "cb" else None
+        shift = problem.prior.log() if base == "bs" else None
+        self.register_buffer("weights", weights, persistent=False)
+        self.register_buffer("shift", shift, persistent=False)
+
+    def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
+        class_margin = self.margins.to(cosine)[targets]
+        if self.positives == "none":
+            return turned(cosine, class_margin)
+        instance_margin = class_margin * (1 - cosine) / 2
+        if self.positives == "hard":
+            hard = cosines.detach().amax(1) > cosine.detach()
+            instance_margin = instance_margin * hard
+        return turned(cosine, class_margin + instance_margin)
+
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        logits = self.logits(logits, targets)
+        if self.shift is not None:
+            logits = logits + self.shift.to(logits)
+        losses = F.cross_entropy(logits, targets, reduction="none")
+        return losses, None if self.weights is None else self.weights.to(losses)[targets]
+
+
+def turned(cosine: Tensor, margin: Tensor) -> Tensor:
+    """cos(theta + margin) without theta: cos cos m - sin sin m."""
+    return cosine * margin.cos() - sine(cosine) * margin.sin()
+
+
+def sine(cosine: Tensor) -> Tensor:
+    """sqrt(1 - c^2), with value 0 and slope 0 at |c| = 1, where the true slope is infinite."""
+    square = (1 - cosine) * (1 + cosine)
+    inside = square > 0
+    return torch.where(inside, torch.where(inside, square, 1).sqrt(), 0)

@@ -1,0 +1,87 @@
+"""LGM: each class a Gaussian in feature space, with a margin on the true distance (Wan et al. 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from probe import distributed
+from probe.losses.base import Loss, Problem
+
+
+class LGM(Loss):
+    """CE of logits -d_k (1 + alpha [k = y]) - log|Sigma_k|/2, plus lam mean(d_y + log|Sigma_y|/2), where
+
+        d_k = (h - mu_k)^T Sigma_k^-1 (h - mu_k) / 2.
+
+    It owns the classifier (centres and, with `diagonal`, log-variances): give `loss.parameters()` to the
+    optimiser and classify by `scores`. Centres start at the class means where `stats` hold them, else at 0.
+    Without `dim` the parameters take their size from the first batch.
+    """
+
+    centres: Tensor
+    log_variance: Tensor | None
+
+    def __init__(
+        self, problem: Problem, *, alpha: float, lam: float, diagonal: bool, dim: int | None
+    ) -> None:
+        super().__init__(problem)
+        self.alpha, self.lam = alpha, lam
+        means = None if problem.stats is None else problem.stats.mean
+        self.centres = nn.parameter.UninitializedParameter()
+        self.log_variance = nn.parameter.UninitializedParameter() if diagonal else None
+        size = dim if means is None else means.shape[1]
+        if size is not None:
+            self._materialise(size, torch.get_default_dtype())
+        if means is not None:
+            with torch.no_grad():
+                self.centres.copy_(means)
+
+    @torch.no_grad()
+    def _materialise(self, dim: int, dtype: torch.dtype) -> None:
+        for parameter in (self.centres, self.log_variance):
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                parameter.materialize((self.num_classes, dim), dtype=dtype)
+                parameter.zero_()
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        saved = state_dict.get(prefix + "centres")
+        if isinstance(saved, Tensor) and not nn.parameter.is_lazy(saved):
+            self._materialise(saved.shape[1], saved.dtype)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def distances(self, features: Tensor) -> Tensor:
+        """d_k for every sample and class: N x K."""
+        centres = self.centres.to(features.dtype)
+        origin = centres.detach().mean(0)  # taken off both: no distance changes, and the squares keep digits
+        h, mu = features - origin, centres - origin
+        if self.log_variance is None:
+            squares = h.square().sum(1, keepdim=True) + mu.square().sum(1) - 2 * h @ mu.T
+        else:
+            precision = (-self.log_variance.to(features.dtype)).exp()
+            cross = h @ (mu * precision).T
+            squares = h.square() @ precision.T + (mu.square() * precision).sum(1) - 2 * cross
+        return squares.clamp(min=0) / 2
+
+    def half_log_det(self, like: Tensor) -> Tensor:
+        """log|Sigma_k| / 2: K."""
+        if self.log_variance is None:
+            return like.new_zeros(self.num_classes)
+        return self.log_variance.to(like.dtype).sum(1) / 2
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Logits for prediction: no margin."""
+        return -self.distances(features) - self.half_log_det(features)
+
+    def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
+        features = self._required(features)
+        self._materialise(features.shape[1], features.dtype)
+        distances, log_det = self.distances(features), self.half_log_det(features)
+        true = F.one_hot(targets, self.num_classes).to(features)
+        losses = F.cross_entropy(-distances * (1 + self.alpha * true) - log_det, targets, reduction="none")
+        likelihood = distances.gather(1, targets.unsqueeze(1)).squeeze(1) + log_det[targets]
+        return distributed.mean(losses + self.lam * likelihood)

@@ -1,0 +1,113 @@
+"""Cross-entropy re-shaped by the probabilities themselves: focal and its relatives, GCE, EQL.
+
+All work on log-probabilities. Where a loss is a function of the true class's log-probability alone,
+probability targets mean the expected loss over the label: sum_k t_k f(log p_k).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from probe.losses.base import MeanLoss, Problem, effective_weights
+
+
+class Modulated(MeanLoss, ABC):
+    """The mean of f(log p_y)."""
+
+    @abstractmethod
+    def shape(self, log_p: Tensor) -> Tensor:
+        """f, elementwise."""
+
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        log_p = F.log_softmax(logits, dim=1)
+        if targets.is_floating_point():
+            return (targets.to(log_p) * self.by_class(self.shape(log_p))).sum(1), None
+        true = self.shape(log_p.gather(1, targets.unsqueeze(1)).squeeze(1))
+        return self.by_class(true, targets), None
+
+    def by_class(self, values: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Values (N of the given classes, or N x K of all) times a factor of the class; 1 here."""
+        return values
+
+
+class Focal(Modulated):
+    """-(1 - p)^gamma log p"""
+
+    def __init__(self, problem: Problem, *, gamma: float) -> None:
+        super().__init__(problem)
+        self.gamma = gamma
+
+    def shape(self, log_p: Tensor) -> Tensor:
+        # 1 - p from log p keeps its digits near p = 1; the floor keeps 0^(gamma - 1) out of the gradient.
+        rest = (-torch.expm1(log_p)).clamp(min=torch.finfo(log_p.dtype).tiny)
+        return -rest.pow(self.gamma) * log_p
+
+
+class ClassBalancedFocal(Focal):
+    """Focal loss times the class's effective-number weight, divided by N (not by the sum of weights)."""
+
+    weights: Tensor
+
+    def __init__(self, problem: Problem, *, beta: float, gamma: float) -> None:
+        super().__init__(problem, gamma=gamma)
+        assert problem.counts is not None
+        self.register_buffer("weights", effective_weights(problem.counts, beta), persistent=False)
+
+    def by_class(self, values: Tensor, targets: Tensor | None = None) -> Tensor:
+        weights = self.weights.to(values)
+        return values * (weights if targets is None else weights[targets])
+
+
+class GCE(Modulated):
+    """(1 - p^q) / q"""
+
+    def __init__(self, problem: Problem, *, q: float) -> None:
+        super().__init__(problem)
+        self.q = q
+
+    def shape(self, log_p: Tensor) -> Tensor:
+        return -torch.expm1(self.q * log_p) / self.q
+
+
+class DualFocal(MeanLoss):
+    """-(1 - p_y + p_j)^gamma log p_y, p_j the largest probability below p_y (0 if there is none)."""
+
+    def __init__(self, problem: Problem, *, gamma: float) -> None:
+        super().__init__(problem)
+        self.gamma = gamma
+
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        log_p = F.log_softmax(logits, dim=1)
+        true = log_p.gather(1, targets.unsqueeze(1))
+        below = log_p.masked_fill(log_p >= true, -torch.inf).amax(1).exp()
+        true = true.squeeze(1)
+        rest = (below - torch.expm1(true)).clamp(min=torch.finfo(log_p.dtype).tiny)
+        return -rest.pow(self.gamma) * true, None
+
+
+class EQL(MeanLoss):
+    """-log( e^{z_y} / sum_k w_k e^{z_k} ), w_k = 0 for a rare negative class with chance gamma, else 1.
+
+    The mask is redrawn for every entry and step, from `generator` where one is given.
+    """
+
+    rare: Tensor
+
+    def __init__(
+        self, problem: Problem, *, gamma: float, threshold: float, generator: torch.Generator | None
+    ) -> None:
+        super().__init__(problem)
+        self.gamma, self.generator = gamma, generator
+        self.register_buffer("rare", problem.prior < threshold, persistent=False)
+
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        # One draw an entry, made where the generator lives (the CPU by default).
+        device = logits.device if self.generator is None else self.generator.device
+        chance = torch.rand(logits.shape, generator=self.generator, device=device).to(logits.device)
+        dropped = (chance < self.gamma) & self.rare
+        dropped = dropped.scatter(1, targets.unsqueeze(1), False)
+        return F.cross_entropy(logits.masked_fill(dropped, -torch.inf), targets, reduction="none"), None

@@ -1,0 +1,157 @@
+"""The classes as adversary: weights q on the simplex that follow the worse classes.
+
+Both losses are sum_k q_k L_k with q constant, L_k the batch's mean cross-entropy of class k (0 for a class
+that the batch does not hold, whose weight then rests).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from probe import distributed
+from probe.errors import UserError
+from probe.losses.base import Loss, Problem
+
+# How far the weights move to the best response, by the share of the training that is done.
+SCHEDULES = {
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+    "constant": lambda done: 1.0,
+}
+
+
+class Robust(Loss, ABC):
+    weights: Tensor
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        k = problem.num_classes
+        self.register_buffer("weights", torch.full((k,), 1 / k))
+
+    def follow(self, dtype: torch.dtype) -> None:
+        before = self.weights.dtype
+        super().follow(dtype)
+        if self.weights.dtype != before:  # 1/K has more digits now
+            self.weights = self.weights / self.weights.sum()
+
+    @abstractmethod
+    def move(self, class_losses: Tensor, present: Tensor) -> None:
+        """One step of the weights, given this batch's class losses."""
+
+    def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
+        class_losses, present = self.class_losses(logits, targets)
+        self.follow(logits.dtype)
+        if self.training:
+            with torch.no_grad():
+                self.move(class_losses.detach().to(self.weights), present)
+        return (self.weights.to(class_losses) * class_losses).sum()
+
+    def class_losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """L_k over the batch of all processes (K), and which classes it holds."""
+        losses = F.cross_entropy(logits, targets, reduction="none")
+        sums = losses.new_zeros(self.num_classes).index_add(0, targets, losses)
+        count = torch.zeros_like(sums).index_add(0, targets, torch.ones_like(losses))
+        sums, count = distributed.total(sums), distributed.total(count)
+        return sums / count.clamp(min=1), count > 0
+
+
+class DRO(Robust):
+    """q_k <- q_k exp(eta (L_k + C/sqrt(n_k))), normalised, before the loss is formed (Sagawa et al. 2020).
+
+    Only the weights see the adjustment, and only classes of the batch move: a class that is absent keeps its
+    share against the others.
+    """
+
+    adjustment: Tensor
+
+    def __init__(self, problem: Problem, *, eta: float, adjustment: float) -> None:
+        super().__init__(problem)
+        self.eta = eta
+        if adjustment and problem.counts is None:
+            raise UserError("dro: an adjustment other than 0 needs class_counts")
+        counts = torch.ones(problem.num_classes) if problem.counts is None else problem.counts
+        self.register_buffer("adjustment", adjustment / counts.sqrt(), persistent=False)
+
+    def move(self, class_losses: Tensor, present: Tensor) -> None:
+        q = self.weights
+        score = q.log() + self.eta * (class_losses + self.adjustment.to(q))
+        share = q[present].sum()
+        self.weights = torch.where(present, share * score.masked_fill(~present, -torch.inf).softmax(0), q)
+
+
+class FairDRO(Robust):
+    """The worst weights in a chi-square ball (Jung et al. 2023), with the classes as groups:
+
+        q_k = 1/K + sqrt(2 rho/K) (L_k - mean L)/|L - mean L|,
+
+    so that sum q L = mean L + sqrt(2 rho) std L. The weights move towards it by a step that falls from 1 over
+    the epochs: with every batch (the last known losses of all classes), or, as released, once an epoch, from
+    the epoch's mean class losses. Above rho = 1/(2 (K - 1)) weights can turn negative and would reward
+    errors; `project` puts them back on the simplex.
+    """
+
+    latest: Tensor
+    known: Tensor
+    epoch_sums: Tensor
+    epoch_counts: Tensor
+
+    def __init__(self, problem: Problem, *, rho: float, every: str, schedule: str, project: bool) -> None:
+        super().__init__(problem)
+        self.rho, self.every, self.schedule, self.project = rho, every, schedule, project
+        self.step = 1.0
+        k = problem.num_classes
+        self.register_buffer("latest", torch.zeros(k))
+        self.register_buffer("known", torch.zeros(k, dtype=torch.bool))
+        self.register_buffer("epoch_sums", torch.zeros(k))
+        self.register_buffer("epoch_counts", torch.zeros(k))
+
+    @torch.no_grad()
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        """Set the step for this epoch; with `every="epoch"`, move the weights by what the last one showed."""
+        done = epoch / max(1, epochs)
+        self.step = SCHEDULES[self.schedule](done)
+        seen = self.epoch_counts > 0
+        if self.every == "epoch" and bool(seen.any()):
+            self.latest = torch.where(seen, self.epoch_sums / self.epoch_counts.clamp(min=1), self.latest)
+            self.known = self.known | seen
+            self._approach()
+            self.epoch_sums = torch.zeros_like(self.epoch_sums)
+            self.epoch_counts = torch.zeros_like(self.epoch_counts)
+
+    def move(self, class_losses: Tensor, present: Tensor) -> None:
+        if self.every == "epoch":
+            self.epoch_sums = self.epoch_sums + torch.where(present, class_losses, 0)
+            self.epoch_counts = self.epoch_counts + present.to(self.epoch_counts)
+            return
+        self.latest = torch.where(present, class_losses, self.latest)
+        self.known = self.known | present
+        self._approach()
+
+    def _approach(self) -> None:
+        # A class without a known loss stands at the mean, so it neither gains nor loses weight.
+        mean = self.latest[self.known].mean()
+        best = best_response(torch.where(self.known, self.latest, mean), self.rho)
+        moved = self.weights + self.step * (best - self.weights)
+        self.weights = onto_simplex(moved) if self.project else moved
+
+
+def best_response(class_losses: Tensor, rho: float) -> Tensor:
+    """The weights of the chi-square ball that make the weighted loss largest; uniform if all losses agree."""
+    k = len(class_losses)
+    deviation = class_losses - class_losses.mean()
+    length = deviation.norm()
+    direction = torch.where(length > 0, deviation / length, 0)
+    return 1 / k + math.sqrt(2 * rho / k) * direction
+
+
+def onto_simplex(q: Tensor) -> Tensor:
+    """The nearest point with non-negative entries that sum to 1 (by sorting)."""
+    ordered = q.sort(descending=True).values
+    excess = (ordered.cumsum(0) - 1) / torch.arange(1, len(q) + 1, device=q.device)
+    last = (ordered > excess).sum() - 1
+    return (q - excess[last]).clamp(min=0)
