@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Callable[[int], None]]:
-    """Yield `advance(n)`; on a terminal, a bar with the rate and the time left is drawn on stderr.
+def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Callable[..., None]]:
+    """Yield `advance(n, note)`; on a terminal, a bar with the rate and the time left is drawn on stderr.
 
     >>> with bar("extracting", 3680, "images") as advance:
     ...     advance(64)
@@ -29,8 +29,9 @@ def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Call
     ) as progress:
         task = progress.add_task(what, total=total, rate="")
 
-        def advance(n: int = 1) -> None:
+        def advance(n: int = 1, note: str = "") -> None:
             speed = progress.tasks[0].speed
-            progress.update(task, advance=n, rate=f"{speed:,.0f} {unit}/s" if speed else unit)
+            rate = f"{speed:,.0f} {unit}/s" if speed else unit
+            progress.update(task, advance=n, rate=f"{note}  {rate}" if note else rate)
 
         yield advance

@@ -1,0 +1,54 @@
+"""Training methods: any loss, and what is more than a loss. Importing this package does not import torch.
+
+>>> method = probe.methods.make("sam", {"rho": 0.1, "loss": "mr2"}, num_classes=37, class_counts=counts)
+
+Adding one: a class that overrides some answers of `base.Method`, and a row of `catalogue.METHODS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from probe import losses
+from probe.methods import catalogue
+from probe.methods.catalogue import info, inner, names
+
+if TYPE_CHECKING:
+    from probe.methods.base import Method
+
+__all__ = ["around", "catalogue", "info", "inner", "make", "names"]
+
+
+def make(
+    name: str,
+    params: Mapping[str, Any],
+    *,
+    num_classes: int,
+    class_counts: Any = None,
+    stats: Any = None,
+    dim: int | None = None,
+) -> Method:
+    """The method of that name around its loss; `dim` is the feature size, for losses with parameters."""
+    _, (loss_name, loss_params) = catalogue.resolve(name, params)
+    if "dim" in loss_params and loss_params["dim"] is None:
+        loss_params["dim"] = dim
+    loss = losses.make(
+        loss_name, num_classes=num_classes, class_counts=class_counts, stats=stats, **loss_params
+    )
+    return around(loss, name, params, class_counts=class_counts)
+
+
+def around(loss: Any, name: str, params: Mapping[str, Any], *, class_counts: Any = None) -> Method:
+    """The method `name` with a loss that exists already."""
+    own, (loss_name, _) = catalogue.resolve(name, params)
+    if name == loss_name:
+        from probe.methods.base import Method
+
+        return Method(loss)
+    row = info(name)
+    module, _, cls = row.implementation.partition(":")
+    if "counts" in row.needs:
+        own["counts"] = class_counts
+    return getattr(import_module(f"probe.methods.{module}"), cls)(loss, **own)

@@ -1,0 +1,53 @@
+"""Deferred re-weighting: plain at first, class-balanced at the end (Cao et al. 2019)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from probe import distributed
+from probe.errors import UserError
+from probe.losses.base import effective_weights
+from probe.methods.base import Method
+
+if TYPE_CHECKING:
+    from probe.train.batch import Batch
+    from probe.train.network import Network
+
+
+class DRW(Method):
+    """sum w_y l / sum w_y over the batch; w is 1 in the first `after` of the epochs, then effective-number
+    weights. Works around every loss that is a mean over samples (erm, ldam, focal, ...).
+    """
+
+    weights: Tensor
+
+    def __init__(self, loss: Any, *, counts: Any, after: float, beta: float) -> None:
+        super().__init__(loss)
+        counts = torch.as_tensor(counts).to(torch.float64).clamp(min=1)
+        self.after = after
+        self.deferred = True
+        self.register_buffer("weights", effective_weights(counts, beta).float(), persistent=False)
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        super().start_epoch(epoch, epochs)
+        self.deferred = epoch < round(self.after * epochs)
+
+    def objective(self, network: Network, batch: Batch) -> Tensor:
+        if self.deferred:
+            return super().objective(network, batch)
+        scores, _ = network.parts(batch.inputs, self.takes)
+        with torch.autocast(scores.device.type, enabled=False):
+            try:
+                values, own = self.loss.losses(scores.float(), batch.targets)
+            except TypeError as error:
+                raise UserError(
+                    f"drw weights samples, and {self.loss.name} is no mean over samples"
+                ) from error
+            if batch.targets.is_floating_point():
+                weights = batch.targets @ self.weights
+            else:
+                weights = self.weights[batch.targets]
+            return distributed.mean(values, weights if own is None else own * weights)

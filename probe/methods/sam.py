@@ -1,0 +1,49 @@
+"""Sharpness-aware minimisation: descend along the gradient at the worst point nearby (Foret et al. 2021)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from probe.methods.base import Method
+
+if TYPE_CHECKING:
+    from probe.train.window import Window
+
+
+class SAM(Method):
+    """min_w max_{|e| <= rho} L(w + e), with the inner maximum to first order: e = rho g / |g|.
+
+    One norm over all parameters. Both gradients see the same batch, views and dropout; batch-norm and class
+    statistics move with the first one only. Adaptive: the ball is scaled by |w|, e = rho w^2 g / |w g|.
+    """
+
+    def __init__(self, loss: Any, *, rho: float, adaptive: bool) -> None:
+        super().__init__(loss)
+        self.rho, self.adaptive = rho, adaptive
+
+    def step(self, window: Window) -> float:
+        loss = window.gradients()
+        if self.rho > 0:
+            parameters: list[Tensor] = [p for p in window.parameters if p.grad is not None]
+            here = [p.detach().clone() for p in parameters]
+            with torch.no_grad():
+                torch._foreach_add_(parameters, self.perturbation(parameters), alpha=1)
+            with window.statistics_kept():
+                window.gradients()
+            with torch.no_grad():
+                torch._foreach_copy_(parameters, here)
+        window.update()
+        return loss
+
+    @torch.no_grad()
+    def perturbation(self, parameters: list[Tensor]) -> list[Tensor]:
+        """e for every parameter; its norm over all of them is rho, whatever the scale of the loss."""
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        scales = [p.abs() if self.adaptive else torch.ones((), device=p.device) for p in parameters]
+        scaled = torch._foreach_mul(gradients, scales)
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(scaled)))
+        factor = self.rho / (norm + 1e-12)
+        return [s * g * factor for s, g in zip(scales, scaled, strict=True)]

@@ -1,0 +1,1 @@
+"""Training by gradient steps: probing on cached features, and fine-tuning."""

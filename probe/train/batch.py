@@ -1,0 +1,28 @@
+"""What a training step is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """This process's share of a batch, or a micro-batch of it, on the device."""
+
+    views: tuple[Tensor, ...]  # each n x ...: what the encoder takes; several where a method asks for views
+    targets: Tensor  # n labels, or n x K probabilities (Mixup, CutMix)
+    index: Tensor  # n row numbers of the training set, on the CPU
+
+    @property
+    def inputs(self) -> Tensor:
+        return self.views[0]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def to(self, device: torch.device) -> Batch:
+        views = tuple(view.to(device, non_blocking=True) for view in self.views)
+        return replace(self, views=views, targets=self.targets.to(device, non_blocking=True))

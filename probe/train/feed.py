@@ -1,0 +1,161 @@
+"""Where batches come from: cached features by indexing a tensor, or images through loader processes."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from probe.data.decode import BadImage
+from probe.errors import UserError
+from probe.train.batch import Batch
+from probe.train.streams import seed as stream
+
+Indices = NDArray[np.int64]
+Pixels = Callable[[Any], Tensor]  # a PIL image -> uint8 channels x height x width
+
+
+class Feed(Protocol):
+    """Labelled samples by row number."""
+
+    @property
+    def labels(self) -> Indices: ...
+
+    @property
+    def ids(self) -> Sequence[str]: ...
+
+    @property
+    def chunk(self) -> int:
+        """Samples to evaluate at once."""
+
+    def training(self, epoch: int, parts: Sequence[Indices], views: int) -> Iterator[Batch]:
+        """Each part as a batch of random views, functions of (seed, epoch, row)."""
+
+    def plain(self, parts: Sequence[Indices]) -> Iterator[Batch]:
+        """Each part as a batch without randomness, for evaluation."""
+
+
+@dataclass(frozen=True)
+class FeatureFeed:
+    """Rows of an N x D tensor, in memory or memory-mapped: no loader process, no copy but the batch."""
+
+    X: Tensor
+    labels: Indices
+    ids: Sequence[str]
+    targets: Tensor = field(init=False)
+    chunk: int = 16_384
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "targets", torch.as_tensor(np.array(self.labels)))
+
+    def training(self, epoch: int, parts: Sequence[Indices], views: int) -> Iterator[Batch]:
+        if views > 1:
+            raise UserError(
+                "this method needs several views of an image; cached features have one: fine-tune"
+            )
+        return self.plain(parts)
+
+    def plain(self, parts: Sequence[Indices]) -> Iterator[Batch]:
+        for part in parts:
+            index = torch.from_numpy(np.ascontiguousarray(part))
+            yield Batch((self.X.index_select(0, index),), self.targets.index_select(0, index), index)
+
+
+@dataclass(frozen=True)
+class Views:
+    """A dataset for torch's DataLoader: key (epoch or None, row) -> pixels of every view."""
+
+    split: Any  # probe.data.Split
+    plain: Pixels
+    random: Pixels
+    seed: int
+    views: int = 1
+
+    def __getitem__(self, key: tuple[int | None, int]) -> tuple[int, list[Tensor] | str]:
+        epoch, row = key
+        try:
+            image, _ = self.split[row]
+        except BadImage as error:  # travels as data: an exception would lose its words between processes
+            return row, f"{self.split.name} image {self.split.ids[row]}: {error}"
+        if epoch is None:
+            return row, [self.plain(image)]
+        return row, [self._draw(image, stream(self.seed, "view", epoch, row, v)) for v in range(self.views)]
+
+    def _draw(self, image: Any, seed: int) -> Tensor:
+        # The libraries draw from three global generators; all are set, in this process or a worker's.
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002 - that is the generator timm draws from
+        return self.random(image)
+
+
+@dataclass(frozen=True)
+class ImageFeed:
+    """Images of a split, decoded and augmented in loader processes, normalised by the batch on the device."""
+
+    split: Any
+    plain_pixels: Pixels
+    random_pixels: Pixels
+    normalise: Callable[[Tensor], Tensor]
+    seed: int
+    workers: int
+    device: torch.device
+    channels_last: bool = False
+    chunk: int = 128
+
+    @property
+    def labels(self) -> Indices:
+        return self.split.labels
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return self.split.ids
+
+    def training(self, epoch: int, parts: Sequence[Indices], views: int) -> Iterator[Batch]:
+        return self._load([[(epoch, int(i)) for i in part] for part in parts], views)
+
+    def plain(self, parts: Sequence[Indices]) -> Iterator[Batch]:
+        return self._load([[(None, int(i)) for i in part] for part in parts], 1)
+
+    def _load(self, keys: Iterable[Any], views: int) -> Iterator[Batch]:
+        loader: DataLoader[Any] = DataLoader(
+            Views(self.split, self.plain_pixels, self.random_pixels, self.seed, views),  # type: ignore[arg-type]
+            batch_sampler=keys,
+            num_workers=self.workers,
+            collate_fn=_collate,
+            pin_memory=self.device.type == "cuda",
+        )
+        for pixels, rows in loader:
+            if isinstance(pixels, str):
+                raise UserError(f"{pixels}; repair or remove it, or set data.skip_bad_images")
+            yield self._on_device(pixels, rows)
+
+    def _on_device(self, pixels: list[Tensor], rows: Tensor) -> Batch:
+        order = torch.channels_last if self.channels_last else torch.contiguous_format
+        views = (self.normalise(p.to(self.device, non_blocking=True)) for p in pixels)
+        targets = torch.as_tensor(self.labels[rows.numpy()]).to(self.device)
+        return Batch(tuple(v.contiguous(memory_format=order) for v in views), targets, rows)
+
+
+def _collate(items: list[tuple[int, list[Tensor] | str]]) -> tuple[list[Tensor] | str, Tensor]:
+    for _, views in items:
+        if isinstance(views, str):
+            return views, torch.empty(0)
+    stacked = [torch.stack(same) for same in zip(*(views for _, views in items), strict=True)]
+    return stacked, torch.tensor([row for row, _ in items])
+
+
+def default_workers(device: torch.device, processes: int) -> int:
+    """Loader processes of one training process; none where training itself needs the few cores there are."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if device.type == "cpu":
+        return 0 if cores < 4 else min(4, cores // (2 * processes))
+    return min(16, max(1, cores // processes - 1))

@@ -1,0 +1,351 @@
+"""The one training loop: cached features or images, any method, any number of processes, stoppable anywhere.
+
+What decides a result is a pure function of the seed and the position: the samples of a batch, their views,
+dropout, the learning rate. A checkpoint is therefore weights, memories and a position, and the same command
+after a kill goes on to the same bits.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from probe.evaluate.metrics import score
+from probe.methods.base import Method
+from probe.progress import bar
+from probe.train import augment, batchnorm, checkpoint, optim, rehearsal, runtime, schedule
+from probe.train.ema import Average
+from probe.train.feed import Feed
+from probe.train.log import Log
+from probe.train.network import Network
+from probe.train.sampler import Sampler
+from probe.train.score import logits
+from probe.train.settings import Train
+from probe.train.stop import Stopped, StopRequest
+from probe.train.streams import seed as stream
+from probe.train.window import Objective, Window
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained on what."""
+
+    network: Network
+    method: Method
+    feed: Feed
+    num_classes: int
+    optimizer: str  # a key of `optim.DEFAULTS`
+    epochs: int
+    held: Feed | None = None  # rows that validate; never trained on
+    metric: str = "accuracy"
+
+
+@dataclass
+class Position:
+    """Where a training is: the next step to make."""
+
+    stage: int = 0
+    epoch: int = 0  # of the stage
+    step: int = 0  # of the epoch
+    epochs: int = 0  # finished, over all stages
+    steps: int = 0  # optimiser steps, over all stages
+
+
+@dataclass
+class Progress:
+    """What has been learnt about the training so far."""
+
+    epochs: list[dict[str, Any]] = field(default_factory=list)  # a row an epoch: loss, validation
+    best: dict[str, Any] | None = None  # the row of the best epoch
+    loss_sum: float = 0.0  # of the running epoch
+
+
+class Training:
+    """A task, the machinery around it, and its position; `run()` takes it to the end."""
+
+    def __init__(
+        self,
+        task: Task,
+        settings: Train,
+        *,
+        seed: int = 0,
+        folder: Path | None = None,  # for checkpoints and log.jsonl; None: neither
+        digest: str = "",  # of all that decides the result: a checkpoint of another one is refused
+        show: bool = True,
+    ) -> None:
+        self.task, self.settings, self.seed, self.folder, self.digest = task, settings, seed, folder, digest
+        self.network, self.method, self.feed = task.network, task.method, task.feed
+        self.accelerator = runtime.accelerator(settings, folder=folder)
+        self.device: torch.device = self.accelerator.device
+        self.rank: int = self.accelerator.process_index
+        self.processes: int = self.accelerator.num_processes
+        self.position, self.progress = Position(), Progress()
+        self.best: dict[str, Tensor] = {}
+        self.start = self.network.snapshot()
+        self.mix = augment.mixer(settings.augment, task.num_classes)
+        self.show = show and self.rank == 0
+        self.log = Log(folder / "log.jsonl" if folder is not None and self.rank == 0 else None)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        s = self.settings
+        if s.batch_norm == "train":
+            batchnorm.join(self.network)
+        objective = Objective(self.network, self.method).to(self.device)
+        if s.channels_last:
+            objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if s.compile:
+            self.network.encoder.compile()
+        self._train_mode()
+        self.micro_batch = s.micro_batch if isinstance(s.micro_batch, int) else None
+        optimizer = optim.make(self.network, self.method, self.task.optimizer, s)
+        self.rate = s.lr or optim.DEFAULTS[self.task.optimizer].lr
+        if s.micro_batch == "auto" or self.processes > 1:
+            self.micro_batch, unused = rehearsal.rehearse(self, objective, optimizer)
+            self.accelerator.ddp_handler.find_unused_parameters = unused
+        self.average = None if s.ema is None else Average(self.network, s.ema)
+        self.objective, self.optimizer = self.accelerator.prepare(objective, optimizer)
+        if s.trackers:
+            self.accelerator.init_trackers(
+                "probe", config=s.model_dump(exclude={"augment", "wise", "trackers"})
+            )
+            self.log.tracker = self.accelerator if self.rank == 0 else None
+
+    def _train_mode(self) -> None:
+        self.network.train()
+        self.method.train()
+        if self.settings.batch_norm == "frozen":
+            batchnorm.freeze(self.network)
+
+    # -- the loop ------------------------------------------------------------------------------------------
+
+    def run(self) -> Progress:
+        """Train from the last checkpoint, or the start, to the end; the network then has the kept weights."""
+        self._resume()
+        stages = self.method.stages(self.task.epochs)
+        with StopRequest() as self.stop:
+            self._saved = time.monotonic()
+            for stage in range(self.position.stage, len(stages)):
+                self._run_stage(stage, stages[stage])
+        self.log.flush()
+        if self.settings.trackers:
+            self.accelerator.end_training()
+        self._keep()
+        return self.progress
+
+    def _run_stage(self, stage: int, epochs: int) -> None:
+        if self.position.epoch == self.position.step == 0:
+            self.method.begin_stage(stage, self)
+        self.sampler = self.sampler_of()
+        per_epoch = self.sampler.steps
+        self.total, self.warmup = epochs * per_epoch, round(self.settings.warmup_epochs * per_epoch)
+        done = self.position.epoch * per_epoch + self.position.step
+        size = len(self.sampler.order(0))
+        with bar("training", epochs * size, "samples", show=self.show) as advance:
+            advance(done * size // per_epoch)
+            for epoch in range(self.position.epoch, epochs):
+                self._run_epoch(epoch, epochs, advance)
+                last = epoch == epochs - 1
+                p = self.position
+                p.epoch, p.step, p.epochs = (0 if last else epoch + 1), 0, p.epochs + 1
+                p.stage = stage + 1 if last else stage
+                self._checkpoint()
+
+    def _run_epoch(self, epoch: int, epochs: int, advance: Any) -> None:
+        p = self.position
+        self._train_mode()
+        self.method.start_epoch(epoch, epochs)
+        begin, shown, waiting = time.perf_counter(), 0.0, 0
+        for window, size in self._windows():
+            rate = self.rate * schedule.factor(epoch * self.sampler.steps + p.step, self.total, self.warmup)
+            optim.set_rate(self.optimizer, rate)
+            loss = self.method.step(window)
+            if self.average is not None:
+                self.average.update(self.network, p.steps)
+            p.step, p.steps = p.step + 1, p.steps + 1
+            self.progress.loss_sum += loss
+            now, waiting = time.perf_counter(), waiting + size
+            self.log.write(
+                {
+                    "step": p.steps,
+                    "epoch": p.epochs,
+                    "loss": loss,
+                    "lr": rate,
+                    "samples": size,
+                    "seconds": now - begin,
+                }
+            )
+            begin = now
+            if now - shown > 0.1:
+                advance(waiting, f"epoch {epoch + 1}/{epochs}  loss {loss:.4f}")
+                shown, waiting = now, 0
+            self._pause()
+        advance(waiting)
+        self.method.end_epoch(epoch, self)
+        self._end_epoch(epoch)
+
+    def _windows(self) -> Iterator[tuple[Window, int]]:
+        """The rest of the running epoch, a window an optimiser step."""
+        p, sampler = self.position, self.sampler
+        batches = sampler.epoch(p.epochs)[p.step :]
+        shares = [sampler.parts(batch, self.rank) for batch in batches]
+        feed = self.feed.training(p.epochs, [part for share in shares for part in share], self.method.views)
+        for batch, share in zip(batches, shares, strict=True):
+            place = (self.seed, p.epochs, p.step, self.rank)
+            parts = []
+            for number in range(len(share)):
+                part = next(feed).to(self.device)
+                if self.mix is not None:
+                    torch.manual_seed(stream(*place, "mix", number))
+                    part = self.mix(part)
+                parts.append(part)
+            yield self.window(parts, sampler.weights(len(batch)), place), len(batch)
+
+    def window(self, parts: list[Any], weights: list[float], place: tuple[int | str, ...]) -> Window:
+        return Window(
+            parts,
+            weights,
+            self.objective,
+            self.optimizer,
+            self.accelerator,
+            clip=self.settings.clip,
+            position=place,
+            ids=self.feed.ids,
+        )
+
+    def sampler_of(self) -> Sampler:
+        return Sampler(
+            kind=self.method.sampler or self.settings.sampler,
+            labels=np.asarray(self.feed.labels),
+            batch_size=min(self.settings.batch_size, len(self.feed.labels)),
+            seed=self.seed,
+            processes=self.processes,
+            micro_batch=self.micro_batch,
+            repeats=self.method.repeats(),
+        )
+
+    # -- what methods may ask for --------------------------------------------------------------------------
+
+    def logits(self, feed: Feed) -> Tensor:
+        """N x K scores of the network (averaged, where an average is kept) on every row of a feed."""
+        with nullcontext() if self.average is None else self.average.used_by(self.network):
+            return logits(self.network, feed, rank=self.rank, processes=self.processes, device=self.device)
+
+    def restart(self) -> None:
+        """Give the network its weights at step 0, and the optimiser and the average no memory."""
+        self.network.take(self.start)
+        self.optimizer.state.clear()
+        if self.average is not None:
+            self.average.restart(self.network)
+
+    # -- ends of epochs, checkpoints, the end --------------------------------------------------------------
+
+    def _end_epoch(self, epoch: int) -> None:
+        p = self.position
+        row: dict[str, Any] = {"epoch": p.epochs, "stage": p.stage, "step": p.steps}
+        row["loss"], self.progress.loss_sum = self.progress.loss_sum / max(1, p.step), 0.0
+        if self.task.held is not None:
+            y = np.asarray(self.task.held.labels)
+            guess = self.logits(self.task.held).argmax(dim=1).numpy()
+            row["validation"] = score(guess, y, self.task.num_classes, self.task.metric)
+            best = self.progress.best
+            if best is None or best["stage"] < p.stage or row["validation"] > best["validation"]:
+                self.progress.best = row
+                if self.settings.keep == "best":
+                    self.best = self._current()
+        self.progress.epochs.append(row)
+        self.log.write(row)
+
+    def _current(self) -> dict[str, Tensor]:
+        """A copy of the weights that would be used now."""
+        with nullcontext() if self.average is None else self.average.used_by(self.network):
+            return self.network.snapshot()
+
+    def _keep(self) -> None:
+        """Leave the weights in the network that the recipe asks for."""
+        self.network.take(self.best or self._current())
+        self.network.eval()
+
+    def _pause(self) -> None:
+        """Between two steps: stop if asked, save if it is time. All processes do the same."""
+        received = self.stop.agreed(self.device)
+        if received:
+            where = self._save()
+            if self.rank == 0:
+                saved = f"; saved in {where}; the same command goes on from there" if where else ""
+                print(f"stopped after step {self.position.steps}{saved}", file=sys.stderr)
+            raise Stopped(128 + received)
+        if self.folder is not None and self._due():
+            self._save()
+
+    def _due(self) -> bool:
+        late = time.monotonic() - self._saved > 60 * self.settings.checkpoint_minutes
+        if self.processes == 1:
+            return late
+        flag = torch.tensor([int(late)], device=self.device)
+        torch.distributed.broadcast(flag, 0)  # the clocks of two processes never agree
+        return bool(flag)
+
+    def _checkpoint(self) -> None:
+        if self.folder is not None:
+            self._save()
+
+    def _save(self) -> Path | None:
+        path = None
+        if self.folder is not None and self.rank == 0:
+            self.log.flush()
+            path = checkpoint.save(self.folder / "checkpoints", self._state(), step=self.position.steps)
+        self._saved = time.monotonic()
+        self.accelerator.wait_for_everyone()
+        return path
+
+    def _state(self) -> checkpoint.State:
+        memory, numbers = checkpoint.of_optimizer(self.optimizer)
+        scaler = self.accelerator.scaler
+        about = {
+            "digest": self.digest,
+            "processes": self.processes,
+            "micro_batch": self.micro_batch,
+            "position": asdict(self.position),
+            "progress": asdict(self.progress),
+            "optimizer": numbers,
+            "scaler": None if scaler is None else scaler.state_dict(),
+        }
+        tensors = {
+            "network": self.network.snapshot(),
+            "method": {name: t.detach().cpu().clone() for name, t in self.method.state_dict().items()},
+            "optimizer": memory,
+            "best": self.best,
+        }
+        if self.average is not None:
+            tensors["average"] = self.average.weights
+        return checkpoint.State(about, tensors)
+
+    def _resume(self) -> None:
+        state = None if self.folder is None else checkpoint.latest(self.folder / "checkpoints", self.digest)
+        if state is None:
+            self.log.rewind(0)
+            return
+        about, tensors = state.about, state.tensors
+        self.network.take(tensors["network"])
+        self.method.load_state_dict(tensors.get("method", {}))
+        checkpoint.into_optimizer(self.optimizer, tensors.get("optimizer", {}), about["optimizer"])
+        self.best = tensors.get("best", {})
+        if self.average is not None:
+            for name, value in tensors["average"].items():
+                self.average.weights[name].copy_(value)
+        if about["scaler"] is not None:
+            self.accelerator.scaler.load_state_dict(about["scaler"])
+        self.position, self.progress = Position(**about["position"]), Progress(**about["progress"])
+        self.log.rewind(self.position.steps)
+        if self.show:
+            print(f"going on after step {self.position.steps}", file=sys.stderr)

@@ -1,0 +1,64 @@
+"""Encoder and head as one module: what is trained, evaluated, averaged and saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from probe.heads import Head
+from probe.scaling import NEUTRAL, Scaling
+
+
+class Network(nn.Module):
+    """inputs -> features (N x D, raw) -> scores (N x K); the scaling between them is constant."""
+
+    head: Any
+    mean: Tensor | None
+    spread: Tensor | None
+
+    def __init__(self, encoder: nn.Module, head: Head, scaling: Scaling = NEUTRAL) -> None:
+        super().__init__()
+        self.encoder, self.head, self.unit_norm = encoder, head, scaling.unit_norm
+        self.register_buffer("mean", scaling.mean, persistent=False)
+        self.register_buffer("spread", scaling.spread, persistent=False)
+
+    def scaled(self, features: Tensor) -> Tensor:
+        return Scaling(self.mean, self.spread, self.unit_norm)(features)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """N x K logits."""
+        return self.head(self.scaled(self.encoder(inputs)))
+
+    def parts(self, inputs: Tensor, takes: str) -> tuple[Tensor, Tensor]:
+        """What a loss is given: logits or cosines, and the features that its representation terms see.
+
+        Those are the encoder's own, or an adapter's where the head has one.
+        """
+        features = self.encoder(inputs)
+        scaled = self.scaled(features)
+        embedded = self.head.embed(scaled)
+        return self.head.scores(embedded, takes), features if embedded is scaled else embedded
+
+    @torch.no_grad()
+    def take(self, state: dict[str, Tensor]) -> None:
+        """Copy the weights of another moment, in place: optimisers and wrappers keep their references."""
+        own = self.state_dict()
+        for name, value in state.items():
+            own[name].copy_(value)
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of every weight and buffer, on the CPU."""
+        return {name: t.detach().to("cpu", copy=True) for name, t in self.state_dict().items()}
+
+
+class OwnHead(Head):
+    """The classifier of a loss that owns one (LGM's Gaussians), as a head."""
+
+    def __init__(self, loss: Any, dim: int) -> None:
+        super().__init__(dim, loss.num_classes)
+        self.loss = loss
+
+    def scores(self, embedded: Tensor, takes: str = "logits") -> Tensor:
+        return self.loss.scores(embedded)

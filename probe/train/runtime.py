@@ -1,0 +1,43 @@
+"""Accelerate, asked for exactly what was started: the device, the processes, the precision."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from probe.errors import UserError
+from probe.train.settings import Train
+
+PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
+
+
+def accelerator(settings: Train, *, folder: Path | None = None) -> Any:
+    """An Accelerator for these settings; raises when it sees another world than the launcher started.
+
+    Batch-norm and class statistics are equal on all processes already, so buffers are not broadcast.
+    """
+    from accelerate import Accelerator, DistributedDataParallelKwargs
+    from accelerate.state import AcceleratorState
+
+    for tracker in settings.trackers:
+        if find_spec(tracker) is None:
+            raise UserError(f"the tracker {tracker} is not installed; pip install {tracker}, or leave it out")
+    AcceleratorState._reset_state()  # a process may train several times, in different precisions
+    found = Accelerator(
+        # Without this word a CPU world of many processes silently becomes many worlds of one.
+        cpu=not torch.cuda.is_available(),
+        mixed_precision=PRECISION[settings.precision],
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+        log_with=list(settings.trackers) or None,
+        project_dir=None if folder is None else str(folder),
+    )
+    world = int(os.environ.get("WORLD_SIZE", 1))
+    if found.num_processes != world:
+        raise UserError(
+            f"{world} processes were started but {found.num_processes} see each other; see `launch`"
+        )
+    return found

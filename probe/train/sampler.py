@@ -1,0 +1,160 @@
+"""Which samples an epoch holds, in which order, and who gets which: pure functions of (seed, epoch).
+
+No iterator has a state: a position is (epoch, step), and every process computes the same joined batch and
+takes its own share, so any number of processes sees the same batches and no sample is lost or repeated.
+
+| kind     | class k appears in an epoch                    | within a class                        |
+|----------|------------------------------------------------|---------------------------------------|
+| instance | n_k times                                      | each sample once                      |
+| sqrt     | proportionally to n_k^(1/2), rounded           | reshuffled passes, cut where they end |
+| balanced | equally often, rounded                         | the same                              |
+| pairs    | n_k times, one more where that is odd          | neighbours in the order are partners  |
+
+(Kang et al. 2020 draw classes with probability n_k^e; the exact quotas here have the same mean and no noise.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.errors import UserError
+from probe.train.streams import seed as stream
+
+Indices = NDArray[np.int64]
+
+
+def _instance(labels: Indices, rng: np.random.Generator) -> Indices:
+    return rng.permutation(len(labels))
+
+
+def _by_power(power: float) -> Callable[[Indices, np.random.Generator], Indices]:
+    def draw(labels: Indices, rng: np.random.Generator) -> Indices:
+        counts = np.bincount(labels)
+        share = np.where(counts > 0, counts.astype(float) ** power, 0.0)
+        # Systematic rounding: one random offset, quotas off by less than one, total exact.
+        edges = np.concatenate([[0.0], np.cumsum(share / share.sum() * len(labels))])
+        edges[-1] = len(labels)
+        quota = np.diff(np.floor(edges + rng.random()).astype(np.int64))
+        passes = [_passes(np.flatnonzero(labels == k), int(n), rng) for k, n in enumerate(quota) if n > 0]
+        return rng.permutation(np.concatenate(passes))
+
+    return draw
+
+
+def _passes(members: Indices, n: int, rng: np.random.Generator) -> Indices:
+    """n draws from one class: whole shuffled passes, then a part of one."""
+    return np.concatenate([rng.permutation(members) for _ in range(-(-n // len(members)))])[:n]
+
+
+def _pairs(labels: Indices, rng: np.random.Generator) -> Indices:
+    order = np.lexsort((rng.random(len(labels)), labels))
+    counts = np.bincount(labels)
+    pieces = []
+    for members in np.split(order, np.cumsum(counts)[:-1]):
+        if len(members) % 2:  # the last one gets a partner that has one already (itself, in a class of one)
+            members = np.append(members, members[rng.integers(max(1, len(members) - 1))])
+        pieces.append(members.reshape(-1, 2))
+    return rng.permutation(np.concatenate(pieces)).reshape(-1)
+
+
+@dataclass(frozen=True)
+class Kind:
+    order: Callable[[Indices, np.random.Generator], Indices]
+    unit: int = 1  # neighbours in the order that must stay in one batch
+
+
+KINDS = {
+    "instance": Kind(_instance),
+    "sqrt": Kind(_by_power(0.5)),
+    "balanced": Kind(_by_power(0.0)),
+    "pairs": Kind(_pairs, unit=2),
+}
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """An epoch's samples, cut into joined batches, each process's share and its micro-batches."""
+
+    kind: str
+    labels: Indices
+    batch_size: int  # over all processes
+    seed: int
+    processes: int = 1
+    micro_batch: int | None = None  # samples a process holds at once
+    repeats: Indices | None = None  # how often each sample stands in an epoch; None: once
+
+    def __post_init__(self) -> None:
+        smallest = self.unit * self.processes
+        if self.batch_size < smallest:
+            what = "one class pair" if self.unit == 2 else "one sample"
+            raise UserError(
+                f"batch_size {self.batch_size} is smaller than {what} on each of {self.processes} processes; "
+                f"use at least {smallest}"
+            )
+        if self.micro_batch is not None and self.micro_batch < self.unit:
+            raise UserError(f"micro_batch {self.micro_batch} is smaller than one class pair; use at least 2")
+        if len(self.labels) < smallest:
+            raise UserError(f"{len(self.labels)} training samples are too few for {self.processes} processes")
+
+    @property
+    def unit(self) -> int:
+        return KINDS[self.kind].unit
+
+    def order(self, epoch: int) -> Indices:
+        """Row numbers of the whole epoch."""
+        rng = np.random.default_rng(stream(self.seed, "order", epoch))
+        if self.repeats is None:
+            return KINDS[self.kind].order(self.labels, rng)
+        rows = np.repeat(np.arange(len(self.labels)), self.repeats)
+        return rows[KINDS[self.kind].order(self.labels[rows], rng)]
+
+    def edges(self, n: int) -> Indices:
+        """Where n samples are cut into batches; a rest too small for every process joins the last one."""
+        size = self.batch_size - self.batch_size % self.unit
+        edges = np.arange(0, n, size)
+        if len(edges) > 1 and n - edges[-1] < max(2, self.unit * self.processes):
+            edges = edges[:-1]
+        return np.append(edges, n)
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of an epoch, the same for every epoch."""
+        return len(self.edges(len(self.order(0)))) - 1
+
+    def epoch(self, epoch: int) -> list[Indices]:
+        """The joined batches."""
+        order = self.order(epoch)
+        edges = self.edges(len(order))
+        return [order[a:b] for a, b in pairwise(edges)]
+
+    def parts(self, batch: Indices, rank: int) -> list[Indices]:
+        """The share of process `rank` as micro-batches; every process gets equally many of them."""
+        mine = _cut(len(batch), self.processes, self.unit)[rank]
+        return [
+            batch[mine.start + part.start : mine.start + part.stop] for part in self._micro(len(batch), rank)
+        ]
+
+    def weights(self, size: int) -> list[float]:
+        """What part of a joined batch of `size` samples each (joined) micro-batch is."""
+        by_rank = [self._micro(size, rank) for rank in range(self.processes)]
+        return [sum(len(part) for part in same) / size for same in zip(*by_rank, strict=True)]
+
+    def _micro(self, size: int, rank: int) -> list[range]:
+        shares = [len(share) for share in _cut(size, self.processes, self.unit)]
+        micro = self.micro_batch or max(shares)
+        wanted = -(-max(shares) // max(self.unit, micro - micro % self.unit))
+        return _cut(shares[rank], min(wanted, min(shares) // self.unit), self.unit)
+
+
+@lru_cache(maxsize=256)
+def _cut(n: int, parts: int, unit: int) -> list[range]:
+    """0 .. n in `parts` consecutive ranges of whole units, as equal as can be, the longer ones first."""
+    units, extra = divmod(n // unit, parts)
+    edges = [unit * (units * i + min(i, extra)) for i in range(parts)] + [n]
+    return [range(a, b) for a, b in pairwise(edges)]

@@ -1,0 +1,18 @@
+"""The learning rate as a pure function of the optimiser step: nothing to save, nothing to step."""
+
+from __future__ import annotations
+
+import math
+
+
+def factor(step: int, total: int, warmup: int) -> float:
+    """What the top rate is multiplied by at `step` (from 0): linear warm-up, then half a cosine to 0.
+
+    The first warm-up step is 1/warmup, the first step after it is 1; step `total` would be 0.
+
+    >>> [round(factor(s, 8, 2), 2) for s in range(8)]
+    [0.5, 1.0, 1.0, 0.93, 0.75, 0.5, 0.25, 0.07]
+    """
+    if step < warmup:
+        return (step + 1) / warmup
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))

@@ -1,0 +1,66 @@
+"""What a recipe says about training: one field a choice. No torch here."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from probe.section import Section
+
+
+class Augment(Section):
+    """Random changes of training images; fine-tuning only, because cached features have no pixels left."""
+
+    crop: Literal["auto", "resized-crop", "padded-crop", "none"] = "auto"  # with a flip; auto: the backbone's
+    policy: Literal["none", "autoaugment", "randaugment", "trivialaugment"] = "none"  # of colours and shapes
+    operations: int = Field(2, ge=1, le=10)  # RandAugment's N
+    magnitude: int = Field(10, ge=0, le=30)  # RandAugment's M
+    erase: Literal["none", "erasing", "cutout"] = "none"  # a random box, or a square of half the side
+    mix: Literal["none", "mixup", "cutmix", "both"] = "none"  # of two images and their labels; both: a coin
+    alpha: float = Field(1.0, gt=0)  # of the Beta distribution that the mixing weight is drawn from
+
+
+class Train(Section):
+    """Training by gradient steps: `--solver sgd` on features, `--finetune` on images."""
+
+    epochs: int | None = Field(None, gt=0)  # None: 60 on features, 10 on images
+    batch_size: int = Field(256, gt=0)  # samples an optimiser step sees, over all processes
+    micro_batch: int | Literal["auto"] | None = None  # samples a process holds at once; auto: what fits
+    sampler: Literal["instance", "sqrt", "balanced", "pairs"] = "instance"  # which samples an epoch holds
+    head: Literal["auto", "linear", "cosine", "etf", "adapter"] = "auto"  # auto: what the method's loss takes
+    start: Literal["random", "means", "zeroshot", "probe"] = "random"  # the head at step 0; probe: LP-FT
+
+    optimizer: Literal["adamw", "sgd"] | None = None  # None: sgd on features and for nets from scratch
+    lr: float | None = Field(None, gt=0)  # at the top of the schedule; None: by the optimiser (optim.py)
+    momentum: float = Field(0.9, ge=0, lt=1)  # of sgd
+    weight_decay: float | None = Field(None, ge=0)  # not on norms and biases; None: by the optimiser
+    layer_decay: float = Field(1.0, gt=0, le=1)  # a layer's rate over that of the layer above it
+    warmup_epochs: float = Field(0.0, ge=0)  # linear, before the cosine
+    clip: float | None = Field(None, gt=0)  # largest norm of the gradient
+    ema: float | None = Field(None, gt=0, lt=1)  # average the weights with this memory and use the average
+
+    augment: Augment = Augment()
+    batch_norm: Literal["train", "frozen"] = "train"  # frozen: statistics and affine stay as loaded
+    drop_path: float = Field(0.0, ge=0, lt=1)  # largest rate, rising with depth (ViTs)
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    grad_checkpointing: bool = False  # recompute activations: less memory, a third more time
+    channels_last: bool = False  # memory layout; faster convolutions on most devices
+    compile: bool = False  # torch.compile
+
+    keep: Literal["last", "best"] = "last"  # best epoch on held-out rows; last trains on those rows too
+    wise: tuple[float, ...] = ()  # WiSE-FT: weights of the tuned model between start (0) and end (1)
+    checkpoint_minutes: float = Field(10.0, gt=0)  # beside the checkpoint at each epoch's end
+    workers: int | None = Field(None, ge=0)  # decoding processes; None: by the number of cores
+    trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()  # beside log.jsonl
+
+    @model_validator(mode="after")
+    def _alphas_are_fractions(self) -> Train:
+        if not all(0 <= alpha <= 1 for alpha in self.wise):
+            raise ValueError("wise: every alpha lies between 0 (the start) and 1 (the end)")
+        return self
+
+    @property
+    def selects(self) -> bool:
+        """Is something chosen on held-out rows, so that they must not be trained on?"""
+        return self.keep == "best" or len(self.wise) > 1

@@ -1,0 +1,54 @@
+"""SIGTERM and Ctrl-C ask training to stop; it stops between two steps, on all processes at the same one."""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import FrameType, TracebackType
+
+import torch
+
+from probe import distributed
+
+GRACE = (
+    2.0  # seconds in which further signals are the same request: a launcher passes on what the terminal sent
+)
+
+
+class Stopped(SystemExit):
+    """Training was asked to stop and has saved itself; carries the shell's exit code, 128 + signal."""
+
+
+class StopRequest:
+    """Notes the first signal; a second one, seconds later, means now."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._since = 0.0
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> StopRequest:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                self._before[number] = signal.signal(number, self._note)
+            except ValueError:  # not the main thread: whoever owns it decides
+                return self
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal and time.monotonic() - self._since > GRACE:
+            raise KeyboardInterrupt
+        if not self.signal:
+            self.signal, self._since = number, time.monotonic()
+
+    def agreed(self, device: torch.device) -> int:
+        """The signal that any process has received, or 0; every process gets the same answer."""
+        if distributed.processes() == 1:
+            return self.signal
+        flag = torch.tensor([self.signal], device=device)
+        torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
+        return int(flag)

@@ -1,0 +1,104 @@
+"""One optimiser step's batch: gradients as often as a method wants them, then an update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from probe.errors import UserError
+from probe.train.batch import Batch
+from probe.train.streams import seed as stream
+
+
+class Diverged(UserError):
+    """The loss, a gradient or a weight is no longer a number."""
+
+
+class Objective(nn.Module):
+    """Network and method as one module that returns the loss: all that is trained is inside, so one wrapper
+    (data-parallel, sharded, autocast) sees every parameter and every gradient."""
+
+    def __init__(self, network: Any, method: Any) -> None:
+        super().__init__()
+        self.network, self.method = network, method
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.method.objective(self.network, batch)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The micro-batches of a step on this process, and each one's part of the joined batch."""
+
+    parts: Sequence[Batch]
+    weights: Sequence[float]
+    objective: nn.Module  # as Accelerate prepared it
+    optimizer: Optimizer
+    accelerator: Any
+    clip: float | None
+    position: tuple[int | str, ...]  # (seed, epoch, step, process): where dropout's stream starts
+    ids: Sequence[str]  # of the training set, for messages
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+    def gradients(self) -> float:
+        """Put the joined batch's gradient into the parameters and return its loss.
+
+        Each micro-batch counts by its number of samples, so the last window of an epoch is right too.
+        Called again, it repeats the same dropout.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        total = 0.0
+        for number, (batch, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
+            last = number == len(self.parts) - 1
+            torch.manual_seed(stream(*self.position, number))
+            with nullcontext() if last else self.accelerator.no_sync(self.objective):
+                loss = self.objective(batch)
+                value = float(loss.detach())
+                if not value - value == 0:
+                    raise self._diverged(f"the loss is {value}", batch)
+                self.accelerator.backward(loss if weight == 1 else loss * weight)
+            total += weight * value
+        return total
+
+    def update(self) -> None:
+        """Clip and step."""
+        if self.clip is not None:
+            norm = float(self.accelerator.clip_grad_norm_(self.parameters, self.clip))
+            # fp16's scaler looks for infinities itself, skips the step and halves its scale.
+            if not norm - norm == 0 and self.accelerator.scaler is None:
+                raise self._diverged(f"the gradient's norm is {norm}", self.parts[-1])
+        self.optimizer.step()
+
+    @contextmanager
+    def statistics_kept(self) -> Iterator[None]:
+        """Inside the block nothing that a forward pass remembers (batch-norm, class statistics) moves."""
+        kept = [
+            (module, name, buffer, buffer.clone())
+            for module in self.objective.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        try:
+            yield
+        finally:
+            for module, name, buffer, copy in kept:
+                module._buffers[name] = buffer.copy_(copy)
+
+    def _diverged(self, what: str, batch: Batch) -> Diverged:
+        step = f"epoch {self.position[1]}, step {self.position[2]}"
+        some = ", ".join(str(self.ids[i]) for i in batch.index[:8].tolist())
+        more = ", ..." if len(batch) > 8 else ""
+        return Diverged(
+            f"{what} at {step}, so training stopped before the weights were touched; "
+            f"the batch holds {some}{more}. "
+            "Try a smaller train.lr, train.clip=1, a warm-up, or train.precision=fp32"
+        )
