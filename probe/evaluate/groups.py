@@ -7,12 +7,22 @@ training split, which costs five solves on cached features.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.errors import UserError, nearest
+
 GROUPS = ("easy", "medium", "hard")
+
+# Groups by training images: (name, smallest count that belongs to it), largest first.
+COUNT_SCHEMES = {
+    "many/medium/few": (("many", 101), ("medium", 20), ("few", 0)),  # DBM: > 100, 20 to 100, < 20
+    "head/torso/tail": (("head", 100), ("torso", 20), ("tail", 0)),  # ELM: >= 100, [20, 100), < 20
+}
 
 # (training rows, their labels, held-out rows) -> class probabilities of the held-out rows
 FitPredict = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.floating]]
@@ -64,3 +74,56 @@ def crossfit(
         return np.bincount(labels, weights=value, minlength=num_classes) / np.maximum(n, 1)
 
     return mean(hit), mean(confidence)
+
+
+def by_count(train_counts: NDArray[np.int64]) -> dict[str, dict[str, list[int]]]:
+    """Both published groupings by the number of training images; a group may be empty."""
+    schemes = {}
+    for scheme, bounds in COUNT_SCHEMES.items():
+        members: dict[str, list[int]] = {name: [] for name, _ in bounds}
+        for k, n in enumerate(train_counts):
+            members[next(name for name, least in bounds if n >= least)].append(k)
+        schemes[scheme] = members
+    return schemes
+
+
+def from_file(path: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
+    """Groups named in a JSON file, `{"easy": ["pug", ...], "hard": [...]}`: every class once."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read groups from {path}: {error}") from error
+    named = isinstance(content, dict) and all(isinstance(v, list) for v in content.values())
+    if not named or not content:
+        raise UserError(f'{path}: groups are written {{"easy": ["class", ...], "hard": [...]}}')
+    where = {name: k for k, name in enumerate(class_names)}
+    for name in (name for members in content.values() for name in members):
+        if name not in where:
+            raise UserError(f'{path}: no class is called "{name}"{nearest(str(name), class_names)}')
+    groups = {group: [where[name] for name in members] for group, members in content.items()}
+    _check_partition(groups, class_names, path)
+    return groups
+
+
+def from_run(folder: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
+    """Thirds by the test accuracy of another run, the papers' reference model; class lists must agree."""
+    path = folder / "result.json" if folder.is_dir() else folder
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["test"]["by_class"]
+        accuracy = {row["name"]: row["accuracy"] or 0.0 for row in rows}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"cannot read the reference run {folder}: {error}") from error
+    if set(accuracy) != set(class_names):
+        other = sorted(set(accuracy) ^ set(class_names))[0]
+        raise UserError(
+            f"the reference run {folder} has {len(accuracy)} classes, this data set {len(class_names)}: "
+            f'"{other}" is in one only; choose a run on the same classes'
+        )
+    return thirds(np.array([accuracy[name] for name in class_names]))
+
+
+def _check_partition(groups: dict[str, list[int]], class_names: Sequence[str], path: Path) -> None:
+    times = np.bincount([k for members in groups.values() for k in members], minlength=len(class_names))
+    for k in np.flatnonzero(times != 1)[:1]:
+        problem = "in no group" if times[k] == 0 else "in more than one place"
+        raise UserError(f'{path}: class "{class_names[k]}" is {problem}; name every class once')

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.evaluate import groups as grouping
 from probe.evaluate import metrics, significance
+from probe.evaluate.significance import LEVEL, Draws
 
 Groups = Mapping[str, list[int]]
 
@@ -21,6 +23,7 @@ class Outcome:
     method: str
     hits: NDArray[np.bool_]  # S x N: is the first guess right?
     hits5: NDArray[np.bool_] | None = None  # S x N: is the truth among the first five?
+    confidence: NDArray[np.floating] | None = None  # S x N: probability of the first guess
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Bench:
     labels: NDArray[np.int64]  # N
     class_names: tuple[str, ...]
     groups: Groups
+    train_counts: NDArray[np.int64] | None = None  # K: adds the groups by training count
 
     @property
     def n(self) -> NDArray[np.int64]:
@@ -41,50 +45,125 @@ class Bench:
         """Overall, mean per class and each group, as weights of the class accuracies."""
         return significance.weightings(self.n, self.groups)
 
+    @property
+    def count_groups(self) -> dict[str, dict[str, list[int]]]:
+        """Groups by training count, scheme by scheme; none when the counts are unknown."""
+        return {} if self.train_counts is None else grouping.by_count(self.train_counts)
+
+    def draw(self, values: NDArray[np.generic]) -> Draws:
+        return significance.draw(values, self.labels, len(self.class_names))
+
 
 def judge(outcome: Outcome, bench: Bench) -> dict[str, Any]:
     """Accuracy overall, by group and by class, each with a 95 % interval."""
     counts = metrics.count(outcome.hits, bench.labels, len(bench.class_names))
-    draws = significance.class_draws(outcome.hits[None], bench.labels, len(bench.class_names))[0]
-    spread = {k: significance.estimate(draws, counts.accuracy, w) for k, w in bench.weightings.items()}
+    drawn = bench.draw(outcome.hits)
+    spread = {k: significance.estimate(drawn, w) for k, w in bench.weightings.items()}
+    overall, per_class = spread["overall"], spread["mean_per_class"]
+    assert overall is not None
+    assert per_class is not None
+    return {
+        **metrics.overall(counts),
+        "top5": None if outcome.hits5 is None else float(outcome.hits5.mean()),
+        "ece": _calibration(outcome, np.ones(len(bench.labels), dtype=bool)),
+        "ci": _share(overall.ci),
+        "mean_per_class_ci": _share(per_class.ci),
+        **metrics.extremes(counts, bench.class_names),
+        "groups": _groups(outcome, bench, bench.groups, drawn),
+        "count_groups": {s: _groups(outcome, bench, g, drawn) for s, g in bench.count_groups.items()},
+        "by_class": _by_class(counts, bench),
+    }
+
+
+def _groups(outcome: Outcome, bench: Bench, groups: Groups, drawn: Draws) -> dict[str, Any]:
+    """Each group's accuracy (a mean over its classes), calibration and members; a group may be empty."""
+    table = {}
+    weightings = significance.weightings(bench.n, groups)
+    for name, members in groups.items():
+        e = significance.estimate(drawn, weightings[name])
+        table[name] = {
+            "accuracy": None if e is None else e.mean,
+            "ci": None if e is None else _share(e.ci),
+            "ece": _calibration(outcome, np.isin(bench.labels, members)),
+            "classes": [bench.class_names[k] for k in members],
+        }
+    return table
+
+
+def _share(interval: tuple[float, float]) -> list[float]:
+    """No accuracy is below 0 or above 1."""
+    return [min(max(v, 0.0), 1.0) for v in interval]
+
+
+def _calibration(outcome: Outcome, chosen: NDArray[np.bool_]) -> float | None:
+    """Mean over seeds of the calibration error of the chosen images."""
+    if outcome.confidence is None or not chosen.any():
+        return None
+    pairs = zip(outcome.confidence, outcome.hits, strict=True)
+    return float(np.mean([metrics.calibration_error(c[chosen], h[chosen]) for c, h in pairs]))
+
+
+def _by_class(counts: metrics.ClassCounts, bench: Bench) -> list[dict[str, Any]]:
     group_of = {k: name for name, members in bench.groups.items() for k in members}
     intervals = metrics.wilson(counts.right, counts.n)
-    by_class = [
-        {
+    rows = []
+    for k, name in enumerate(bench.class_names):
+        row = {
             "name": name,
             "n": int(counts.n[k]),
             "accuracy": float(counts.accuracy[k]) if counts.n[k] else None,
             "ci": [float(v) for v in intervals[k]] if counts.n[k] else None,
             "group": group_of[k],
         }
-        for k, name in enumerate(bench.class_names)
-    ]
-    return {
-        **metrics.overall(counts),
-        "top5": None if outcome.hits5 is None else float(outcome.hits5.mean()),
-        "ci": list(spread["overall"].ci),
-        "mean_per_class_ci": list(spread["mean_per_class"].ci),
-        **metrics.extremes(counts, bench.class_names),
-        "groups": {
-            name: {
-                "accuracy": spread[name].mean,
-                "ci": list(spread[name].ci),
-                "classes": [bench.class_names[k] for k in members],
-            }
-            for name, members in bench.groups.items()
-        },
-        "by_class": by_class,
-    }
+        if bench.train_counts is not None:
+            row["train_n"] = int(bench.train_counts[k])
+        rows.append(row)
+    return rows
 
 
 def versus(outcome: Outcome, reference: Outcome, bench: Bench) -> dict[str, Any]:
-    """The paired gain of `outcome` over `reference`, overall and by group."""
-    both = np.stack([reference.hits, outcome.hits])
+    """The paired gain of `outcome` over `reference`: overall, by group and by class."""
+    difference = outcome.hits.astype(np.int8) - reference.hits.astype(np.int8)
+    drawn = bench.draw(difference)
+    schemes = {s: significance.weightings(bench.n, g) for s, g in bench.count_groups.items()}
+    return {
+        "method": reference.method,
+        "seeds": len(outcome.hits),  # 1: the intervals come from the test images alone
+        "gain": {name: _gain(drawn, w) for name, w in bench.weightings.items()},
+        "count_gain": {
+            scheme: {name: _gain(drawn, table[name]) for name in bench.count_groups[scheme]}
+            for scheme, table in schemes.items()
+        },
+        "by_class": _class_gains(difference, drawn, bench),
+    }
+
+
+def _gain(drawn: Draws, weight: NDArray[np.float64]) -> dict[str, Any] | None:
+    e = significance.estimate(drawn, weight)
+    return None if e is None else {"mean": e.mean, "ci": list(e.ci), "p": e.p, "clear": e.clear}
+
+
+def _class_gains(difference: NDArray[np.int8], drawn: Draws, bench: Bench) -> list[dict[str, Any]]:
+    """Each class by an exact test of its own, and Holm's correction over all of them."""
     num_classes = len(bench.class_names)
-    before, after = (metrics.count(h, bench.labels, num_classes).accuracy for h in both)
-    draws = significance.class_draws(both, bench.labels, num_classes)
-    gain = {}
-    for name, weight in bench.weightings.items():
-        e = significance.estimate(draws[1] - draws[0], after - before, weight)
-        gain[name] = {"mean": e.mean, "ci": list(e.ci), "p": e.p, "clear": e.clear}
-    return {"method": reference.method, "gain": gain}
+    vote = np.sign(difference.sum(axis=0, dtype=np.int64))
+    better, worse = (np.bincount(bench.labels[vote == s], minlength=num_classes) for s in (1, -1))
+    known = np.flatnonzero(bench.n)
+    p = np.ones(num_classes)
+    p[known] = significance.mcnemar(better[known], worse[known])
+    adjusted = np.ones(num_classes)
+    adjusted[known] = significance.holm(p[known])
+    table = []
+    for k, name in enumerate(bench.class_names):
+        e = significance.estimate(drawn, np.eye(1, num_classes, k)[0] * (bench.n[k] > 0))
+        table.append(
+            {
+                "name": name,
+                "mean": None if e is None else e.mean,
+                "ci": None if e is None else list(e.ci),
+                "p": float(p[k]),
+                "p_holm": float(adjusted[k]),
+                "clear": bool(adjusted[k] < LEVEL),
+            }
+        )
+    return table

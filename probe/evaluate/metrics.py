@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from probe.errors import UserError
 
 Z95 = 1.959963984540054  # the normal quantile of a two-sided 95 % interval
+CALIBRATION_BINS = 15
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,40 @@ def overall(counts: ClassCounts) -> dict[str, float]:
         "mean_per_class": float(accuracy.mean()),
         "gap": float(accuracy.max() - accuracy.min()),
         "std": float(accuracy.std()),
+        "gini": gini(accuracy),
+        "worst_tenth": worst_tenth(accuracy),
     }
+
+
+def gini(accuracy: NDArray[np.float64]) -> float:
+    """How unevenly accuracy is spread over classes: 0 when all are equal, towards 1 when one has it all.
+
+    Half the mean absolute difference of two classes, divided by the mean; by sorting, not by pairs.
+    """
+    ordered = np.sort(accuracy)
+    k, total = len(ordered), ordered.sum()
+    if total == 0:
+        return 0.0
+    return float((2 * np.arange(1, k + 1) - k - 1) @ ordered / (k * total))
+
+
+def worst_tenth(accuracy: NDArray[np.float64]) -> float:
+    """Mean accuracy of the worst 10 % of the classes (at least one, rounded up)."""
+    return float(np.sort(accuracy)[: -(-len(accuracy) // 10)].mean())
+
+
+def calibration_error(
+    confidence: NDArray[np.floating], hits: NDArray[np.bool_], *, bins: int = CALIBRATION_BINS
+) -> float:
+    """Expected calibration error: the mean of |accuracy - confidence| over equally wide bins of confidence.
+
+    A bin is open below and closed above, so that a confidence of exactly 1 belongs to the last one.
+    """
+    if hits.size == 0:
+        return float("nan")
+    bin_of = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    difference = np.bincount(bin_of, weights=hits.astype(np.float64) - confidence, minlength=bins)
+    return float(np.abs(difference).sum() / len(hits))
 
 
 def extremes(counts: ClassCounts, class_names: tuple[str, ...]) -> dict[str, dict[str, str | float]]:

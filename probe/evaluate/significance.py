@@ -1,23 +1,33 @@
 """Error bars by a paired, stratified bootstrap over test images and seeds, without touching the images again.
 
-Within a class, two test images that every compared model treats alike (right or wrong, seed by seed) are
-interchangeable. So a resampled test set is described by how often each *pattern* of right and wrong occurs
-in each class: one multinomial draw a class, instead of one random index an image. The result has exactly the
-distribution of the image-wise bootstrap and costs K small draws, whatever the number of images.
+A statistic (overall, mean per class, a group, one class) is a fixed weighting w of the K class means of some
+value v[s, i] of seed s and test image i: 1 for a hit, or for a comparison the hit of one method minus that of
+the other on the same image and seed, which is what makes it paired.
 
-Every statistic we report (overall, mean per class, a group, one class) is a fixed weighting of the class
-accuracies, so one set of draws (B x K) serves all of them by one product.
+Images. Within a class, images of equal value (averaged over seeds) are interchangeable. So a resampled test
+set is described by how often each *value* occurs in each class: one multinomial draw a class instead of one
+random index an image, with exactly the distribution of the image-wise bootstrap. One set of draws (B x K)
+serves every weighting by one product.
+
+Seeds. A handful of seeds cannot be resampled usefully: that bootstrap is far too narrow. Instead each draw
+takes a plausible variance between seeds (the observed one times (S - 1) / chi^2, which makes Student's t of
+it) and a normal error of that size. Seeds also differ because each errs on other images, which the image
+draws have counted already; that part (the interaction of a two-way layout) is taken out of the variance.
+
+Counts are whole, so an interval is widened by half of the step that one image makes (continuity correction).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 DRAWS = 2000
+LEVEL = 0.05  # what "clear" means: a two-sided 95 % interval
+RESOLVED = 10  # a tail with fewer draws than this says little about how small p is
 
 
 @dataclass(frozen=True)
@@ -34,36 +44,55 @@ class Estimate:
         return not self.ci[0] <= 0 <= self.ci[1]
 
 
-def class_draws(
-    hits: NDArray[np.bool_], labels: NDArray[np.int64], num_classes: int, *, draws: int = DRAWS, seed: int = 0
-) -> NDArray[np.float64]:
-    """Bootstrap class accuracies, M x B x K, of M models on the same images (paired: one resample for all).
+@dataclass(frozen=True)
+class Draws:
+    """Everything that any weighting of the class means needs for its interval."""
 
-    `hits` is M x S x N (models x seeds x images). Seeds are drawn anew too, together for all models.
-    Deviations are widened by sqrt(n / (n - 1)), within each class and over seeds: drawing n of n values
-    understates their spread by exactly that factor.
-    """
-    models, seeds, _ = hits.shape
+    n: NDArray[np.int64]  # K, images of each class
+    images: NDArray[np.float64]  # B x K, class means of resampled images; NaN for a class without images
+    by_seed: NDArray[np.float64]  # S x K, class means of each seed
+    interaction: NDArray[np.float64]  # K, variance of the class mean that images x seeds explain
+    seed: int  # of the random numbers
+
+
+def draw(
+    values: NDArray[np.generic],
+    labels: NDArray[np.int64],
+    num_classes: int,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Draws:
+    """Bootstrap draws of the class means of `values` (seeds x images)."""
+    seeds = len(values)
+    ordered = values[:, np.argsort(labels, kind="stable")].astype(np.float64)
+    n = np.bincount(labels, minlength=num_classes)
+    ends = np.cumsum(n)
     rng = np.random.default_rng(seed)
-    picked = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=draws) / seeds  # B x S
-    picked = 1 / seeds + (picked - 1 / seeds) * _widening(seeds)
-    result = np.full((models, draws, num_classes), np.nan)
-    ordered = hits[:, :, np.argsort(labels, kind="stable")].reshape(models * seeds, -1).T
-    ends = np.cumsum(np.bincount(labels, minlength=num_classes))
-    for k, rows in enumerate(np.split(ordered, ends[:-1])):
-        if len(rows) == 0:
-            continue
-        patterns, counts = np.unique(rows, axis=0, return_counts=True)
-        share = counts / counts.sum()
-        drawn = rng.multinomial(len(rows), share, size=draws) / len(rows)  # B x patterns
-        drawn = share + (drawn - share) * _widening(len(rows))
-        accuracy = (drawn @ patterns).reshape(draws, models, seeds)
-        result[:, :, k] = np.einsum("bms,bs->mb", accuracy, picked)
-    return result
+    images = np.full((draws, num_classes), np.nan)
+    by_seed = np.full((seeds, num_classes), np.nan)
+    interaction = np.zeros(num_classes)
+    for k in np.flatnonzero(n):
+        rows = ordered[:, ends[k] - n[k] : ends[k]]  # S x n_k
+        of_image = rows.mean(axis=0)
+        by_seed[:, k] = rows.mean(axis=1)
+        images[:, k] = _resampled_mean(of_image, draws, rng)
+        if seeds > 1 and n[k] > 1:
+            rest = rows - of_image - by_seed[:, k, None] + rows.mean()
+            interaction[k] = (rest**2).sum() / ((n[k] - 1) * (seeds - 1)) / (n[k] * seeds)
+    return Draws(n, images, by_seed, interaction, seed)
 
 
-def _widening(n: int) -> float:
-    return float(np.sqrt(n / (n - 1))) if n > 1 else 1.0
+def _resampled_mean(value: NDArray[np.float64], draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Means of `draws` resamples, widened by sqrt(n / (n - 1)): resampling understates the spread by that."""
+    n = len(value)
+    # means over seeds are few fractions; rounding makes equal ones equal in the last bit too
+    distinct, counts = np.unique(value.round(9), return_counts=True)
+    if len(distinct) == 1:
+        return np.full(draws, distinct[0])
+    sample = rng.multinomial(n, counts / n, size=draws) @ distinct / n
+    mean = value.mean()
+    return mean + (sample - mean) * np.sqrt(n / (n - 1))
 
 
 def weightings(n: NDArray[np.int64], groups: Mapping[str, list[int]]) -> dict[str, NDArray[np.float64]]:
@@ -76,11 +105,70 @@ def weightings(n: NDArray[np.int64], groups: Mapping[str, list[int]]) -> dict[st
     return table
 
 
-def estimate(draws: NDArray[np.float64], value: NDArray[np.float64], weight: NDArray[np.float64]) -> Estimate:
-    """Mean, percentile interval and p-value of one weighting of `value` (K, observed) and `draws` (B x K)."""
+def estimate(drawn: Draws, weight: NDArray[np.float64]) -> Estimate | None:
+    """Mean, percentile interval and p-value of one weighting; None when it weighs no class."""
     used = weight > 0
-    sample = draws[:, used] @ weight[used]
-    low, high = np.percentile(sample, [2.5, 97.5])
-    tail = min((sample <= 0).sum(), (sample >= 0).sum())
+    if not used.any():
+        return None
+    w = weight[used]
+    by_seed = drawn.by_seed[:, used] @ w
+    mean, seeds = float(by_seed.mean()), len(by_seed)
+    rng = np.random.default_rng(drawn.seed)
+
+    def misjudged(freedom: int) -> NDArray[np.float64]:
+        """How far a variance with so many degrees of freedom may be off: a normal over it is Student's t."""
+        return rng.chisquare(max(freedom, 1), len(drawn.images)) / max(freedom, 1)
+
+    of_images = drawn.images[:, used] @ w - mean
+    between = float(by_seed.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    shared = float(drawn.interaction[used] @ w**2)
+    variance = float(of_images.var()) + max(0.0, between - shared)
+
+    sample = mean + of_images / np.sqrt(misjudged(int(drawn.n[used].sum()) - len(w)))
+    if between > 0:
+        of_seeds = np.sqrt(np.maximum(between / misjudged(seeds - 1) - shared, 0))
+        sample += of_seeds * rng.standard_normal(len(sample))
+    half_step = 0.5 * float((w / drawn.n[used]).max()) / seeds if variance > 0 else 0.0
+    low, high = np.percentile(sample, [100 * LEVEL / 2, 100 * (1 - LEVEL / 2)])
+    # Welch-Satterthwaite: only the part between seeds has few degrees of freedom
+    freedom = (seeds - 1) * (variance / between) ** 2 if between > 0 else np.inf
+    distance = (abs(mean) - half_step) / np.sqrt(variance) if variance > 0 else 0.0
+    p = _p_value(sample * np.sign(mean) - half_step, distance, freedom)
+    return Estimate(mean, (float(low) - half_step, float(high) + half_step), p)
+
+
+def _p_value(sample: NDArray[np.float64], distance: float, freedom: float) -> float:
+    """Two-sided, from the draws turned to the positive side; where they are too few, from Student's t.
+
+    `distance` is the mean in standard errors. Without the second step no p-value could fall below 1/B, and
+    Holm's correction of a large table would find nothing.
+    """
+    tail = int((sample <= 0).sum())
     p = min(1.0, 2 * (tail + 1) / (len(sample) + 1))
-    return Estimate(float(value[used] @ weight[used]), (float(low), float(high)), float(p))
+    if tail >= RESOLVED:
+        return p
+    from scipy.special import ndtr, stdtr
+
+    return min(p, 2 * float(ndtr(-distance) if np.isinf(freedom) else stdtr(freedom, -distance)))
+
+
+def holm(p: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Holm's adjusted p-values: call those below 0.05, and the chance of any false call is below 5 %."""
+    raw = np.asarray(p, dtype=np.float64)
+    order = np.argsort(raw, kind="stable")
+    steps = raw[order] * np.arange(len(raw), 0, -1)
+    adjusted = np.empty_like(raw)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1)
+    return adjusted
+
+
+def mcnemar(better: NDArray[np.int64], worse: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Exact two-sided McNemar p-values: are the images mended and lost a fair coin's work?
+
+    With several seeds an image counts once, for the method that got it right more often.
+    """
+    from scipy.special import bdtr
+
+    discordant = better + worse
+    p = 2 * bdtr(np.minimum(better, worse), np.maximum(discordant, 1), 0.5)
+    return np.where(discordant == 0, 1.0, np.minimum(p, 1.0))

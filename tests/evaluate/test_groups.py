@@ -1,7 +1,11 @@
 """Groups are thirds of the classes by a reference model's accuracy."""
 
-import numpy as np
+import json
 
+import numpy as np
+import pytest
+
+from probe.errors import UserError
 from probe.evaluate import groups
 
 
@@ -42,3 +46,53 @@ def test_a_perfect_reference_scores_every_class_one():
     labels = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])
     accuracy, _ = groups.crossfit(labels, 3, lambda kept, held: np.eye(3)[labels[held]])
     np.testing.assert_array_equal(accuracy, np.ones(3))
+
+
+def test_groups_by_training_count_differ_between_the_papers_at_one_hundred():
+    schemes = groups.by_count(np.array([500, 101, 100, 99, 20, 19, 0]))
+    assert schemes["many/medium/few"] == {"many": [0, 1], "medium": [2, 3, 4], "few": [5, 6]}
+    assert schemes["head/torso/tail"] == {"head": [0, 1, 2], "torso": [3, 4], "tail": [5, 6]}
+
+
+NAMES = ("cat", "dog", "fox")
+
+
+def test_groups_from_a_file(tmp_path):
+    path = tmp_path / "groups.json"
+    path.write_text(json.dumps({"pets": ["dog", "cat"], "wild": ["fox"]}))
+    assert groups.from_file(path, NAMES) == {"pets": [1, 0], "wild": [2]}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "cannot read groups"),
+        ("[]", "groups are written"),
+        ('{"a": ["cat", "dgo", "fox"]}', 'did you mean "dog"'),
+        ('{"a": ["cat", "dog"]}', '"fox" is in no group'),
+        ('{"a": ["cat", "dog", "fox"], "b": ["fox"]}', "more than one place"),
+    ],
+)
+def test_a_bad_groups_file_is_one_clear_line(tmp_path, content, says):
+    path = tmp_path / "groups.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=says) as error:
+        groups.from_file(path, NAMES)
+    assert "\n" not in str(error.value)
+
+
+def result_with(accuracies):
+    return json.dumps({"test": {"by_class": [{"name": n, "accuracy": a} for n, a in accuracies.items()]}})
+
+
+def test_groups_from_a_reference_run(tmp_path):
+    (tmp_path / "result.json").write_text(result_with({"fox": 0.9, "dog": 0.2, "cat": 0.5}))
+    assert groups.from_run(tmp_path, NAMES) == {"easy": [2], "medium": [0], "hard": [1]}
+
+
+def test_a_reference_run_on_other_classes_is_refused(tmp_path):
+    (tmp_path / "result.json").write_text(result_with({"fox": 0.9, "dog": 0.2}))
+    with pytest.raises(UserError, match="same classes"):
+        groups.from_run(tmp_path, NAMES)
+    with pytest.raises(UserError, match="cannot read the reference run"):
+        groups.from_run(tmp_path / "absent", NAMES)

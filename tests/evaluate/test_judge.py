@@ -46,3 +46,41 @@ def test_a_class_without_test_images_is_reported_as_unknown():
     bench = Bench(np.repeat([0, 1], 10), NAMES, {"easy": [0], "medium": [1], "hard": [2]})
     row = judge(Outcome("erm", hits(10, 5)), bench)["by_class"][2]
     assert (row["n"], row["accuracy"], row["ci"]) == (0, None, None)
+
+
+def test_each_class_is_tested_exactly_and_corrected_for_their_number():
+    result = versus(Outcome("mr2", hits(10, 5, 9)), Outcome("erm", hits(10, 5, 2)), BENCH)
+    cat, dog, fox = result["by_class"]
+    assert fox["mean"] == pytest.approx(0.7)
+    assert fox["p"] == pytest.approx(2 / 2**7)  # seven images mended, none lost
+    assert fox["p_holm"] == pytest.approx(3 * 2 / 2**7)
+    assert fox["clear"]
+    assert cat["p"] == dog["p"] == 1
+    assert result["seeds"] == 1
+
+
+def test_groups_by_training_count_and_calibration_are_reported_when_known():
+    bench = Bench(BENCH.labels, NAMES, BENCH.groups, np.array([200, 200, 5]))
+    sure = np.ones((1, 30))
+    result = judge(Outcome("erm", hits(10, 5, 2), confidence=sure), bench)
+    few = result["count_groups"]["many/medium/few"]["few"]
+    assert (few["accuracy"], few["classes"]) == (0.2, ["fox"])
+    assert few["ece"] == pytest.approx(0.8)  # certain every time, right every fifth
+    assert result["ece"] == pytest.approx(13 / 30)
+    assert result["count_groups"]["many/medium/few"]["medium"]["accuracy"] is None
+    assert result["by_class"][2]["train_n"] == 5
+    gain = versus(Outcome("mr2", hits(10, 5, 9)), Outcome("erm", hits(10, 5, 2)), bench)["count_gain"]
+    assert gain["head/torso/tail"]["tail"]["mean"] == pytest.approx(0.7)
+    assert gain["head/torso/tail"]["torso"] is None
+
+
+def test_the_order_of_classes_changes_nothing():
+    order = np.array([2, 0, 1])  # new index -> old index
+    names = tuple(NAMES[k] for k in order)
+    shuffled = Bench(np.argsort(order)[BENCH.labels], names, {"easy": [1], "medium": [2], "hard": [0]})
+    one, other = (judge(Outcome("erm", hits(10, 5, 2)), b) for b in (BENCH, shuffled))
+    for key in ("top1", "mean_per_class", "gap", "std", "gini", "worst_tenth"):
+        assert one[key] == pytest.approx(other[key])
+    assert (one["worst"], one["best"]) == (other["worst"], other["best"])
+    by_name = [{row["name"]: row["accuracy"] for row in r["by_class"]} for r in (one, other)]
+    assert by_name[0] == by_name[1]

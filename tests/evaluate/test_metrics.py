@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, top_k_accuracy_score
 
 from probe.evaluate import metrics
@@ -51,3 +53,43 @@ def test_wilson_interval_of_a_known_case():
     low, high = metrics.wilson(np.array([8.0]), np.array([10]))[0]
     assert (round(low, 4), round(high, 4)) == (0.4902, 0.9433)
     assert metrics.wilson(np.array([10.0]), np.array([10]))[0, 1] == pytest.approx(1)
+
+
+def test_gini_and_worst_tenth_by_hand():
+    accuracy = np.array([0.75, 0.5, 0.25])
+    # mean absolute difference of two drawn classes: (0.25 x 4 + 0.5 x 2) / 9; halved and divided by 0.5
+    assert metrics.gini(accuracy) == pytest.approx(2 / 9 / 2 / 0.5)
+    assert metrics.gini(np.ones(5)) == pytest.approx(0)
+    assert metrics.gini(np.zeros(5)) == 0
+    assert metrics.worst_tenth(accuracy) == 0.25
+    assert metrics.worst_tenth(np.arange(11) / 10) == pytest.approx(0.05)  # two of eleven
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=30), st.randoms())
+def test_gini_is_the_mean_over_pairs_and_ignores_the_order_of_classes(accuracy, random):
+    pairs = sum(abs(a - b) for a in accuracy for b in accuracy) / len(accuracy) ** 2
+    expected = pairs / 2 / (sum(accuracy) / len(accuracy))
+    assert metrics.gini(np.array(accuracy)) == pytest.approx(expected, abs=1e-12)
+    random.shuffle(accuracy)
+    assert metrics.gini(np.array(accuracy)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_calibration_error_by_hand_and_in_plain_python():
+    confidence, hits = np.array([0.9, 0.9, 0.6, 0.6]), np.array([True, False, True, True])
+    # bin of 0.9: accuracy 1/2; bin of 0.6: accuracy 1; half the images each
+    assert metrics.calibration_error(confidence, hits) == pytest.approx(0.5 * 0.4 + 0.5 * 0.4)
+    rng = np.random.default_rng(0)
+    confidence, hits = rng.random(500), rng.random(500) < 0.5
+    total = 0.0
+    for b in range(15):
+        inside = [i for i in range(500) if b / 15 < confidence[i] <= (b + 1) / 15]
+        if inside:
+            gap = sum(hits[i] for i in inside) / len(inside) - sum(confidence[i] for i in inside) / len(
+                inside
+            )
+            total += abs(gap) * len(inside) / 500
+    assert metrics.calibration_error(confidence, hits) == pytest.approx(total)
+
+
+def test_a_perfectly_sure_and_right_model_is_calibrated():
+    assert metrics.calibration_error(np.ones(10), np.ones(10, dtype=bool)) == 0

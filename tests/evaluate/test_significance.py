@@ -2,6 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import ndtr, ndtri
+from scipy.stats import binomtest
 
 from probe.evaluate import significance as sig
 
@@ -12,38 +16,50 @@ def experiment(rng, p, sizes):
     return (rng.random((len(p), 1, len(labels))) < p[:, None, labels]), labels
 
 
-def test_pattern_draws_have_the_distribution_of_the_plain_image_bootstrap():
+def test_value_draws_have_the_distribution_of_the_plain_image_bootstrap():
     rng = np.random.default_rng(0)
     hits, labels = experiment(rng, np.array([[0.7, 0.4], [0.8, 0.5]]), [40, 25])
-    fast = sig.class_draws(hits, labels, 2, draws=20_000)
+    difference = hits[1].astype(int) - hits[0]
+    fast = sig.draw(difference, labels, 2, draws=20_000).images
     for k, n in enumerate((40, 25)):
-        rows = hits[:, 0, labels == k]
-        plain = rows[:, rng.integers(n, size=(20_000, n))].mean(axis=2)
-        widen = np.sqrt(n / (n - 1))
-        difference_fast, difference_plain = fast[1, :, k] - fast[0, :, k], plain[1] - plain[0]
-        assert difference_fast.mean() == pytest.approx(difference_plain.mean(), abs=0.005)
-        assert difference_fast.std() == pytest.approx(difference_plain.std() * widen, rel=0.03)
+        rows = difference[0, labels == k]
+        plain = rows[rng.integers(n, size=(20_000, n))].mean(axis=1)
+        assert fast[:, k].mean() == pytest.approx(plain.mean(), abs=0.005)
+        assert fast[:, k].std() == pytest.approx(plain.std() * np.sqrt(n / (n - 1)), rel=0.03)
 
 
 def test_a_gain_worked_by_hand():
     """Model 1 mends half of class 1's images and none of class 0's: no doubt, interval above zero."""
     labels = np.repeat([0, 1], 100)
-    base = np.ones((1, 200), dtype=bool)
-    base[0, 100:] = False
-    better = base.copy()
-    better[0, 100:150] = True
-    hits = np.stack([base, better])
-    draws = sig.class_draws(hits, labels, 2)
-    value = np.array([0.0, 0.5])
+    mended = np.zeros((1, 200), dtype=int)
+    mended[0, 100:150] = 1
+    drawn = sig.draw(mended, labels, 2)
     table = sig.weightings(np.array([100, 100]), {"easy": [0], "hard": [1]})
-    hard = sig.estimate(draws[1] - draws[0], value, table["hard"])
+    hard = sig.estimate(drawn, table["hard"])
     assert hard.mean == 0.5
     assert hard.ci[0] == pytest.approx(0.4, abs=0.02)
     assert hard.ci[1] == pytest.approx(0.6, abs=0.02)
     assert hard.clear
-    easy = sig.estimate(draws[1] - draws[0], value, table["easy"])
+    assert hard.p < 1e-12  # ten standard errors from 0: far below what 2,000 draws could show by counting
+    easy = sig.estimate(drawn, table["easy"])
     assert (easy.mean, easy.ci, easy.p) == (0.0, (0.0, 0.0), 1.0)
     assert not easy.clear
+
+
+def test_a_weighting_of_no_class_has_no_estimate():
+    drawn = sig.draw(np.ones((1, 4)), np.array([0, 0, 1, 1]), 3)
+    assert sig.estimate(drawn, sig.weightings(np.array([2, 2, 0]), {"few": [2]})["few"]) is None
+
+
+def test_the_interval_of_seeds_that_alone_differ_is_students_t():
+    """Every image of a seed is alike, so only the seeds vary: mean 0.5 +- t(0.975, 4) s / sqrt(5)."""
+    labels = np.zeros(400, dtype=int)
+    per_seed = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+    drawn = sig.draw(np.repeat(per_seed[:, None], 400, axis=1), labels, 1, draws=100_000)
+    e = sig.estimate(drawn, np.ones(1))
+    half = 2.776445 * per_seed.std(ddof=1) / np.sqrt(5)
+    assert e.ci == pytest.approx((0.5 - half, 0.5 + half), abs=0.01)
+    assert e.p == pytest.approx(0.0241, abs=0.003)  # t = 3.536 with 4 degrees of freedom
 
 
 def test_weightings_sum_to_one_and_skip_absent_classes():
@@ -62,25 +78,70 @@ def test_more_seeds_that_agree_narrow_the_interval_and_seeds_that_disagree_widen
     weight = np.full(3, 1 / 3)
 
     def width(h):
-        e = sig.estimate(sig.class_draws(h, labels, 3)[0], np.full(3, 0.6), weight)
+        e = sig.estimate(sig.draw(h[0], labels, 3), weight)
         return e.ci[1] - e.ci[0]
 
     assert width(same) == pytest.approx(width(hits), rel=0.1)
     assert width(other) > 1.5 * width(same)
 
 
-def test_ninety_five_percent_intervals_cover_and_equal_models_are_rarely_called_different():
-    rng = np.random.default_rng(1)
-    sizes, p = [30] * 6, np.array([[0.9, 0.8, 0.7, 0.6, 0.5, 0.4]] * 2)
-    weight = np.full(6, 1 / 6)
+def simulate(trials, *, seeds, seed_effect, draws):
+    """Shares of intervals that cover the truth, and of two equal methods that are called different.
+
+    A probit model: an image's difficulty is shared by all, a seed shifts its method on every image.
+    """
+    rng = np.random.default_rng(4)
+    labels = np.repeat(np.arange(9), 30)
+    level = np.linspace(0.95, 0.5, 9)
+    size = np.sqrt(1 + 1 + seed_effect**2)  # of the latent score, so that the class means are `level` exactly
+    weight = np.full(9, 1 / 9)
     covered = called = 0
-    trials = 400
     for t in range(trials):
-        hits, labels = experiment(rng, p, sizes)
-        accuracy = np.stack([[hits[m, 0, labels == k].mean() for k in range(6)] for m in range(2)])
-        draws = sig.class_draws(hits, labels, 6, draws=500, seed=t)
-        one = sig.estimate(draws[0], accuracy[0], weight)
-        covered += one.ci[0] <= p[0].mean() <= one.ci[1]
-        called += sig.estimate(draws[1] - draws[0], accuracy[1] - accuracy[0], weight).clear
-    assert 0.92 <= covered / trials <= 0.98
-    assert called / trials <= 0.075  # 5 % and the noise of 400 trials
+        image = rng.normal(size=len(labels)) + ndtri(level)[labels] * size
+        shift = rng.normal(size=(2, seeds, 1)) * seed_effect
+        hits = rng.random((2, seeds, len(labels))) < ndtr(image + shift)
+        one = sig.estimate(sig.draw(hits[0], labels, 9, draws=draws, seed=t), weight)
+        covered += one.ci[0] <= level.mean() <= one.ci[1]
+        difference = hits[1].astype(int) - hits[0]
+        called += sig.estimate(sig.draw(difference, labels, 9, draws=draws, seed=t), weight).clear
+    return covered / trials, called / trials
+
+
+def test_intervals_cover_and_equal_methods_are_rarely_called_different():
+    covered, called = simulate(300, seeds=5, seed_effect=0.3, draws=500)
+    assert 0.92 <= covered <= 0.98
+    assert called <= 0.075  # 5 % and the noise of 300 trials
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seeds", "seed_effect"), [(1, 0.0), (3, 0.2), (5, 0.3)])
+def test_in_two_thousand_experiments_the_intervals_keep_their_promise(seeds, seed_effect):
+    covered, called = simulate(2000, seeds=seeds, seed_effect=seed_effect, draws=1000)
+    assert 0.93 <= covered <= 0.97
+    assert called <= 0.05
+
+
+def test_holm_on_a_case_worked_by_hand():
+    """0.01 x 4, then 0.02 x 3, then 0.03 x 2 (not below the step before), then 0.5 x 1."""
+    np.testing.assert_allclose(sig.holm([0.03, 0.01, 0.5, 0.02]), [0.06, 0.04, 0.5, 0.06])
+    assert sig.holm([]).size == 0
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_holm_is_the_step_down_rule(p):
+    """Adjusted p < level exactly when the plain procedure rejects."""
+    adjusted, rejected, order = sig.holm(p), set(), sorted(range(len(p)), key=lambda i: p[i])
+    for step, i in enumerate(order):
+        if p[i] * (len(p) - step) >= 0.05:
+            break
+        rejected.add(i)
+    assert {i for i in range(len(p)) if adjusted[i] < 0.05} == rejected
+
+
+def test_exact_mcnemar_agrees_with_the_binomial_test():
+    better, worse = np.array([0, 8, 3, 1, 5]), np.array([0, 0, 4, 0, 5])
+    ours = sig.mcnemar(better, worse)
+    assert ours[0] == 1
+    assert ours[1] == pytest.approx(2 / 256)
+    for b, w, p in zip(better[1:], worse[1:], ours[1:], strict=True):
+        assert p == pytest.approx(binomtest(b, b + w).pvalue)
