@@ -34,7 +34,7 @@ class Problem:
         if counts is None and "counts" in method.needs:
             raise UserError(f"{method.name} needs class_counts: {num_classes} numbers of training samples")
         if counts is not None:
-            counts = torch.as_tensor(counts).to("cpu", torch.float64)
+            counts = torch.as_tensor(counts, dtype=torch.float64, device="cpu")
             if counts.shape != (num_classes,):
                 raise UserError(f"class_counts must be {num_classes} numbers, not {tuple(counts.shape)}")
             if not bool((counts >= 0).all()) or not bool((counts > 0).any()):

@@ -1,4 +1,4 @@
-"""The rows of the catalogue that look at features, at the distribution of outputs, or at whole classes. No torch here."""
+"""The rows of the catalogue that look at features, at outputs as a whole, or at classes. No torch here."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class MR2(Loss):
         """The K margins; 1 for a class that has not been seen."""
         seen = self.stats.seen
         moments = torch.where(seen, self.mean_norm + self.spread, 0)
-        margins = optimal_margins(moments, mean_margin=self.c) * (seen.sum() / len(seen))
+        margins = optimal_margins(moments, mean_margin=self.c) * seen.to(moments).mean()
         # A seen class whose features are all zero would get margin 0, which divides by zero.
         return torch.where(seen & (margins > 0), margins, 1)
 

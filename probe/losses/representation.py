@@ -181,8 +181,8 @@ class Range(WithTerm):
 class SupCon(Loss):
     """-(T/T0) mean over positives of [ s_ab/T - logsumexp_{c != a} s_ac/T ], mean over anchors
 
-    On unit features (Khosla et al. 2020). The logits are ignored. An anchor without a positive contributes 0 and still counts, as
-    in the released code. Give the rows of several views together, with their labels repeated.
+    On unit features (Khosla et al. 2020); the logits are ignored. An anchor without a positive contributes 0
+    and still counts, as in the released code. Give the rows of several views together, labels repeated.
     """
 
     def __init__(self, problem: Problem, *, temperature: float, base_temperature: float) -> None:

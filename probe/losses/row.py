@@ -59,7 +59,7 @@ class EffectiveFrequency(RowLoss):
     def __init__(self, problem: Problem, *, frequency: Sequence[float] | Tensor | None, tau: float) -> None:
         if frequency is None:
             raise UserError(f"ef needs frequency, {problem.num_classes} held-out mean probabilities")
-        ef = torch.as_tensor(frequency).to("cpu", torch.float64)
+        ef = torch.as_tensor(frequency, dtype=torch.float64, device="cpu")
         if ef.shape != (problem.num_classes,) or not bool((ef > 0).all()):
             raise UserError(f"ef: frequency must be {problem.num_classes} positive numbers")
         super().__init__(problem, Rows(shift=tau * (ef / ef.sum()).log()))
