@@ -1,0 +1,7 @@
+"""Why do some classes suffer? The measurements of the papers, each a small function of plain arrays.
+
+outputs     of logits: prediction bias, logit margins, confusions
+weights     of a classifier: norms, class mean angle
+features    of features: spread, variance norm, angles, separability, distances, t-SNE
+diagnose    all of them on one run, as the `diagnostics` block of result.json
+"""

@@ -1,0 +1,200 @@
+"""All diagnostics of a run, as the small `diagnostics` block of result.json.
+
+Large inputs (logits, features) are looked at once, while they are in memory; what is kept is one number a
+class, quantiles, and a few examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.evaluate.diagnostics import classifiers, features, outputs, weights
+
+ROWS = 20_000  # training rows that are looked at, at most: a seeded sample, even over classes
+MAPPED = 8  # classes on the t-SNE map: the hardest, the easiest, and what they are taken for
+
+
+@dataclass(frozen=True)
+class Model:
+    """One method's head, trained with one seed, and what it says about the test split."""
+
+    logits: NDArray[np.floating]  # N x K
+    weight: NDArray[np.floating] | None = None  # K x D, of a linear or cosine head
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features as the head sees them, with their labels."""
+
+    X: Any  # N x D: an array, a tensor or a feature matrix
+    y: NDArray[np.int64]
+
+
+def diagnose(
+    models: Mapping[str, Model],
+    *,
+    labels: NDArray[np.int64],
+    ids: Sequence[str],
+    class_names: Sequence[str],
+    groups: Mapping[str, list[int]],
+    train: Features | None = None,
+    test: Features | None = None,
+    margins: Sequence[Mapping[str, Any]] | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The `diagnostics` block: `models` by method name, the run's own method first.
+
+    `margins` are the rows of the result's `margins.by_class`, for the complexity of Theorem 1 by class.
+
+    >>> diagnose({"mr2": Model(logits, head.weight), "erm": Model(plain, other.weight)}, labels=test.y, ...)
+    """
+    context = _Context(labels, list(ids), len(class_names), groups)
+    block: dict[str, Any] = {
+        "classes": list(class_names),
+        "groups": {name: list(members) for name, members in groups.items()},
+        "methods": {name: _of_outputs(model, context) for name, model in models.items()},
+    }
+    own = next(iter(models.values()))
+    block["confusions"] = _confusions(own, context, class_names)
+    if margins is not None:
+        block["complexity"] = _complexity(margins)
+    if train is not None and test is not None:
+        block["features"] = _of_features(own, _sample(train, seed), test, context, seed)
+    return block
+
+
+@dataclass(frozen=True)
+class _Context:
+    labels: NDArray[np.int64]
+    ids: list[str]
+    num_classes: int
+    groups: Mapping[str, list[int]]
+
+    def quantiles(self, values: NDArray[np.floating], labels: NDArray[np.int64]) -> dict[str, list[float]]:
+        known = np.isfinite(values)  # a k-NN head gives -inf to classes without a vote
+        return {
+            name: outputs.quantiles(values[np.isin(labels, members) & known])
+            for name, members in self.groups.items()
+        }
+
+
+def _numbers(values: NDArray[np.floating]) -> list[float | None]:
+    """Five significant digits: enough for a chart, and a third of the bytes."""
+    return [float(f"{v:.5g}") if np.isfinite(v) else None for v in values]
+
+
+def _of_outputs(model: Model, context: _Context) -> dict[str, Any]:
+    probability = outputs.softmax(model.logits)
+    g_n, g_p = outputs.prediction_bias(probability, context.labels)
+    margins = outputs.logit_margins(model.logits, context.labels)
+    block: dict[str, Any] = {
+        "g_n": _numbers(g_n),
+        "g_p": _numbers(g_p),
+        "g_n_on": {
+            name: _numbers(outputs.prediction_bias(probability[chosen], context.labels[chosen])[0])
+            for name, chosen in ((n, np.isin(context.labels, m)) for n, m in context.groups.items())
+        },
+        "logit_margin": _numbers(outputs.class_mean(margins, context.labels, context.num_classes)),
+        "logit_margin_quantiles": context.quantiles(margins, context.labels),
+    }
+    if model.weight is not None:
+        weight = np.asarray(model.weight)
+        block["weight_norm"] = _numbers(weights.norms(weight))
+        block["class_mean_angle"] = _numbers(weights.class_mean_angle(weight))
+    return block
+
+
+def _confusions(model: Model, context: _Context, class_names: Sequence[str]) -> list[dict[str, Any]]:
+    prediction = model.logits.argmax(axis=1)
+    confidence = outputs.softmax(model.logits).max(axis=1)
+    n = np.bincount(context.labels, minlength=context.num_classes)
+    return [
+        {
+            "true": class_names[c.true],
+            "predicted": class_names[c.predicted],
+            "count": c.count,
+            "share": c.count / int(n[c.true]),
+            "rows": c.rows,
+            "ids": [context.ids[r] for r in c.rows],
+        }
+        for c in outputs.top_confusions(prediction, context.labels, confidence)
+    ]
+
+
+def _complexity(margins: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:
+    """Each class's term of Theorem 1, with its margin and with one margin of the same mean for all."""
+    import torch
+
+    from probe import theory
+    from probe.stats import ClassStats
+
+    columns = (torch.tensor([float(row[c]) for row in margins]) for c in ("gamma", "mean_norm2", "spread2"))
+    gamma, mean_norm2, spread2 = columns
+    stats = ClassStats(torch.ones_like(gamma), mean_norm2, spread2)
+    equal = torch.full_like(gamma, float(gamma.mean()))
+    return {
+        "with_margins": _numbers(theory.class_terms(stats, gamma).numpy()),
+        "equal_margins": _numbers(theory.class_terms(stats, equal).numpy()),
+    }
+
+
+def _sample(train: Features, seed: int) -> Features:
+    """At most ROWS rows, each class cut to the same number first; small data sets stay whole."""
+    if len(train.y) <= ROWS:
+        return Features(np.asarray(train.X), np.asarray(train.y))
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(train.y))
+    order = order[np.argsort(train.y[order], kind="stable")]
+    _, starts, counts = np.unique(train.y[order], return_index=True, return_counts=True)
+    place = np.arange(len(order)) - np.repeat(starts, counts)  # each row's turn within its class
+    rows = np.sort(order[np.argsort(place, kind="stable")[:ROWS]])
+    return Features(np.asarray(train.X[rows]), train.y[rows])
+
+
+def _of_features(own: Model, train: Features, test: Features, context: _Context, seed: int) -> dict[str, Any]:
+    k, y = context.num_classes, train.y
+    seen = np.asarray(test.X)
+    angles = features.angles_to_centre(seen, test.y, features.centres(train.X, y, k))
+    farthest = features.largest_distances(train.X, y)
+    guesses = {
+        "linear": own.logits.argmax(axis=1),
+        "knn": classifiers.neighbours(train.X, y, seen, k),
+        "etf": classifiers.equiangular(train.X, y, seen, k),
+    }
+    accuracy = {name: outputs.class_mean(guess == test.y, test.y, k) for name, guess in guesses.items()}
+    return {
+        "train_rows": len(y),
+        "spread2": _numbers(features.spread(train.X, y, k)),
+        "variance_norm": _numbers(features.variance_norm(train.X, y, k)),
+        "separability": _numbers(features.separability(train.X, y, k)),
+        "angle": _numbers(outputs.class_mean(angles, test.y, k)),
+        "angle_quantiles": context.quantiles(angles, test.y),
+        "largest_distance": _numbers(outputs.class_mean(farthest, y, k)),
+        "largest_distance_quantiles": context.quantiles(farthest, y),
+        "accuracy_by": {name: _numbers(values) for name, values in accuracy.items()},
+        "map": _map(seen, test.y, accuracy["linear"], guesses["linear"], seed),
+    }
+
+
+def _map(
+    X: NDArray[np.floating],
+    y: NDArray[np.int64],
+    accuracy: NDArray[np.float64],
+    guess: NDArray[np.int64],
+    seed: int,
+) -> list[dict[str, Any]]:
+    """t-SNE points of the hardest classes, what they are taken for, and the easiest as a yardstick."""
+    order = [int(k) for k in np.argsort(accuracy, kind="stable") if not np.isnan(accuracy[k])]
+    hardest = order[: MAPPED // 3 + 1]
+    rivals = [int(np.bincount(guess[(y == k) & (guess != y)], minlength=1).argmax()) for k in hardest]
+    chosen = list(dict.fromkeys([*hardest, *rivals, *order[:-MAPPED:-1]]))[:MAPPED]
+    plane, rows = features.map_of(X, y, chosen, seed=seed)
+    return [
+        {"class": int(y[r]), "right": bool(guess[r] == y[r]), "x": float(f"{a:.4g}"), "y": float(f"{b:.4g}")}
+        for r, (a, b) in zip(rows, plane, strict=True)
+    ]
