@@ -7,7 +7,6 @@ features; open_clip warns only for a named tag. Here the tag decides, whatever w
 from __future__ import annotations
 
 import json
-import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from backbones.errors import UserError, nearest
 from backbones.module import Parts
 from backbones.preprocess import Preprocessing
 from backbones.registry import OPEN_CLIP_FILES, Spec, closest
-from backbones.state import SAFE_COPY, file_kind, folder_file, strictly
+from backbones.state import file_kind, folder_file, strictly, without_initialisation
 from backbones.torchvision_ops import ensure_torchvision
 from backbones.weights import Hub, Url, checksum_in_name, hub_file
 
@@ -46,14 +45,11 @@ def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int |
     tap = tap or "projected"
     plan = _plan(spec, weights)
     config = open_clip.get_model_config(plan.model)
+    file_kind(plan.file)  # refuses what holds no weights before anything is built
     model = build(plan, image_size)
     _check_tower(spec, plan, model.visual, image_size)
-    file_kind(plan.file)
-    try:
-        with strictly(plan.file):
-            open_clip.load_checkpoint(model, str(plan.file), strict=True, weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise UserError(f"{plan.file} is refused: it holds more than tensors; {SAFE_COPY}") from error
+    with strictly(plan.file):
+        open_clip.load_checkpoint(model, str(plan.file), strict=True, weights_only=True)
     encoder, dim = tapped(model.visual, tap, config["embed_dim"])
     numbers = _numbers(spec, model.visual.preprocess_cfg)
     del model.visual  # what is left encodes text
@@ -69,20 +65,22 @@ def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int |
 
 
 def build(plan: Plan, image_size: int | None) -> Any:
-    """The architecture with random weights."""
+    """The architecture, its memory still to be filled."""
     import open_clip
 
     text = open_clip.get_model_config(plan.model)["text_cfg"]
     if text.get("hf_model_name"):  # its shape is on the hub too: fail fast where that is out of reach
         hub_file(text["hf_model_name"], ("config.json",))
-    return open_clip.create_model(
-        plan.model,
-        load_weights=False,
-        pretrained_text=False,
-        force_quick_gelu=plan.quick_gelu,
-        force_image_size=image_size,
-        force_preprocess_cfg=plan.numbers,
-    ).eval()
+    with without_initialisation():
+        model = open_clip.create_model(
+            plan.model,
+            load_weights=False,
+            pretrained_text=False,
+            force_quick_gelu=plan.quick_gelu,
+            force_image_size=image_size,
+            force_preprocess_cfg=plan.numbers,
+        )
+    return model.eval()
 
 
 def tapped(visual: Any, tap: str, embed_dim: int) -> tuple[nn.Module, int]:

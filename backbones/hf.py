@@ -39,13 +39,17 @@ def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int |
     folder = _folder(spec, weights)
     ensure_torchvision()
     kind = str(_json(folder / "config.json").get("model_type", ""))
-    file_kind(folder_file(folder, FILES)) if not (folder / SHARDS).is_file() else None
+    file = folder_file(folder, FILES)
+    if file.name != SHARDS:
+        file_kind(file)
     model = _model(folder, kind)
     numbers = _numbers(folder).at(image_size)
     own_pooling = _has_pooling(model)
     chosen = tap or ("pooled" if own_pooling else "cls")
     if chosen == "pooled" and not own_pooling:
         raise UserError(f'{spec.name} has no trained pooling; use the tap "cls"')
+    if chosen == "cls" and not _has_class_token(model):
+        raise UserError(f'{spec.name} has no class token; use the tap "pooled"')
     encoder = Encoder(model, chosen, interpolate=image_size is not None)
     return Parts(
         encoder=encoder,
@@ -121,10 +125,8 @@ def _model(folder: Path, kind: str) -> nn.Module:
     _refuse(folder, "missing", missing)
     _refuse(folder, "unexpected", unexpected)
     _refuse(folder, "wrong shape of", sorted(str(key) for key in info.get("mismatched_keys", ())))
-    if (
-        "pixel_values" not in inspect.signature(model.forward).parameters
-        or "input_ids" in inspect.signature(model.forward).parameters
-    ):
+    takes = inspect.signature(model.forward).parameters
+    if "pixel_values" not in takes or "input_ids" in takes:
         raise UserError(f"{folder} holds a {type(model).__name__}, which is no image encoder")
     return model.eval()
 
@@ -138,6 +140,10 @@ def _refuse(folder: Path, what: str, keys: Iterable[str]) -> None:
 def _has_pooling(model: nn.Module) -> bool:
     """Is `pooler_output` computed, from trained weights or from none at all?"""
     return getattr(model, "pooler", True) is not None
+
+
+def _has_class_token(model: nn.Module) -> bool:
+    return any(name.endswith(("cls_token", "class_embedding")) for name, _ in model.named_parameters())
 
 
 @torch.no_grad()

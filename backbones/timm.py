@@ -18,7 +18,7 @@ from backbones.errors import UserError, nearest
 from backbones.module import Parts
 from backbones.preprocess import Preprocessing
 from backbones.registry import TIMM_FILES, Spec, closest
-from backbones.state import folder_file, read_state, strictly
+from backbones.state import folder_file, read_state, strictly, without_initialisation
 from backbones.torchvision_ops import ensure_torchvision
 from backbones.weights import Hub, Url, checksum_in_name
 
@@ -50,7 +50,7 @@ def build(
     options: dict[str, Any] = {"img_size": size} if size and config.get("fixed_input_size") else {}
     overlay = {"state_dict": state, "source": "timm", "num_classes": classes}
     try:
-        with strictly(what):
+        with strictly(what), without_initialisation():
             model: Any = timm.create_model(
                 name, pretrained=True, num_classes=classes, pretrained_cfg_overlay=overlay, **options
             )

@@ -1,0 +1,154 @@
+"""The table of names: cheap to read, honest about what it promises."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import backbones
+from backbones import cifar, clip, registry
+from backbones.errors import UserError
+from backbones.weights import Hub, Scratch
+
+CLIP_ROWS = [row for row in backbones.specs() if row.family == "clip" and not row.open]
+TIMM_ROWS = [row for row in backbones.specs() if row.family in ("timm", "moco", "effnet") and not row.open]
+CIFAR_ROWS = [row for row in backbones.specs() if row.family == "cifar"]
+
+
+def named(row: registry.Spec) -> str:
+    return row.name
+
+
+def test_listing_imports_no_deep_learning_library():
+    code = (
+        "import sys, backbones; backbones.names(); [s.row() for s in backbones.specs()]; print(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {
+        "torch",
+        "torchvision",
+        "timm",
+        "open_clip",
+        "transformers",
+        "huggingface_hub",
+        "numpy",
+    } & set(loaded)
+
+
+def test_every_promised_name_is_there():
+    promised = """
+        clip-rn50 clip-rn101 clip-vit-b32 clip-vit-b16 clip-vit-l14
+        mae-vit-b16 mae-vit-l16 mocov2-rn50 dinov2-vit-s14 dinov2-vit-b14 resnet50
+        effnet-lite0 effnet-lite1 effnet-lite2
+        cifar-resnet20 cifar-resnet32 cifar-preact20 cifar-preact32 wrn-22-10
+    """
+    assert backbones.names() == promised.split()
+    assert [row.name.split(":")[0] for row in backbones.specs() if row.open] == ["timm", "open_clip", "hf"]
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest_one():
+    with pytest.raises(UserError, match='no backbone "clip-rn5"; did you mean "clip-rn50"'):
+        backbones.load("clip-rn5")
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("timm:resnt18", 'timm has no model "resnt18"; did you mean "resnet18"'),
+        ("timm:resnet18.nope", 'timm has no weights "nope" for resnet18'),
+        ("timm:test_vit4", "timm has no pretrained weights for test_vit4; give them with weights=PATH"),
+        ("timm:", "names nothing; write timm:<name>"),
+        ("open_clip:ViT-B-23/openai", 'no model "ViT-B-23"; did you mean .*"ViT-B-32"'),
+        ("open_clip:ViT-B-32/openaj", 'no weights "openaj" for ViT-B-32; did you mean "openai"'),
+        ("hf:./no/such folder", "no folder ./no/such folder"),
+    ],
+)
+def test_a_wrong_name_behind_an_open_prefix_says_what_is_known(name, answer):
+    with pytest.raises(UserError, match=answer):
+        backbones.load(name)
+
+
+def test_a_row_of_ones_own_is_enough_for_a_new_backbone(monkeypatch):
+    monkeypatch.setattr(registry, "_by_name", dict(registry._by_name))
+    row = registry.Spec(
+        "tiny", "cifar", "resnet20", Scratch(), {"pooled": 64}, 32, "mit", preprocessing=registry.CIFAR
+    )
+    backbones.register(row)
+    assert backbones.load("tiny")(torch.zeros(1, 3, 32, 32)).shape == (1, 64)
+    with pytest.raises(UserError, match="taken"):
+        backbones.register(row)
+
+
+@pytest.mark.parametrize("row", TIMM_ROWS, ids=named)
+def test_timm_rows_build_with_the_stated_dimension_and_size(row):
+    import timm
+
+    with torch.device("meta"):
+        fixed = timm.get_pretrained_cfg(row.architecture).fixed_input_size
+        options = {"img_size": row.size} if fixed else {}
+        model = timm.create_model(row.architecture, num_classes=0, **options).eval()
+        assert model(torch.empty(1, 3, row.size, row.size)).shape == (1, row.dim)
+
+
+@pytest.mark.parametrize("row", CLIP_ROWS, ids=named)
+def test_clip_rows_build_with_the_stated_dimensions_and_quick_gelu(row):
+    import open_clip
+    from open_clip.transformer import QuickGELU
+
+    model_name = row.architecture.split("/")[0]
+    with torch.device("meta"):
+        model = open_clip.create_model(model_name, load_weights=False, device="meta")
+        activations = {type(module) for module in model.modules() if "GELU" in type(module).__name__}
+        assert activations == {QuickGELU}
+        for tap, dim in row.taps.items():  # the default tap first: the other one takes the projection away
+            encoder, told = clip.tapped(
+                model.visual, tap, open_clip.get_model_config(model_name)["embed_dim"]
+            )
+            assert told == dim
+            assert encoder(torch.empty(1, 3, row.size, row.size)).shape == (1, dim)
+
+
+@pytest.mark.parametrize("row", CLIP_ROWS, ids=named)
+def test_clip_rows_fetch_what_open_clip_would(row):
+    from open_clip.pretrained import get_pretrained_cfg
+
+    model, tag = row.architecture.split("/")
+    known = get_pretrained_cfg(model, tag)
+    assert isinstance(row.source, Hub)
+    assert (known["hf_hub"], known["quick_gelu"]) == (f"{row.source.repo}/", True)
+
+
+# Parameter counts with a classifier of ten classes, as the papers give them: arXiv 1512.03385 table 6,
+# 1605.07146 table 4. The encoder here has no classifier, so its weights and biases are added.
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        ("cifar-resnet20", 0.27),
+        ("cifar-resnet32", 0.46),
+        ("cifar-preact20", 0.27),
+        ("cifar-preact32", 0.46),
+        ("wrn-22-10", 26.8),
+    ],
+)
+def test_cifar_nets_have_the_papers_parameter_counts(name, millions):
+    row = registry.find(name)
+    with torch.device("meta"):
+        net = cifar.ResidualNet(cifar.PLANS[row.architecture])
+        assert net(torch.empty(1, 3, row.size, row.size)).shape == (1, row.dim)
+    count = sum(parameter.numel() for parameter in net.parameters()) + (row.dim + 1) * 10
+    assert round(count / 1e6, 2 if millions < 1 else 1) == millions
+
+
+def test_cifar_nets_start_from_he_initialisation_and_the_callers_seed():
+    torch.manual_seed(3)
+    first = backbones.load("cifar-resnet20")
+    torch.manual_seed(3)
+    assert backbones.load("cifar-resnet20").fingerprint == first.fingerprint
+    assert backbones.load("cifar-resnet20").fingerprint != first.fingerprint
+    weight = backbones.load("wrn-22-10").encoder.blocks[8].conv2.weight
+    assert weight.std().item() == pytest.approx((2 / (9 * 640)) ** 0.5, rel=0.01)
