@@ -97,8 +97,10 @@ def tapped(visual: Any, tap: str, embed_dim: int) -> tuple[nn.Module, int]:
     elif hasattr(visual, "attnpool"):  # ResNet: applied inside the attention pool, by its weight and bias
         dim = visual.attnpool.c_proj.in_features
         visual.attnpool.c_proj = _identity(dim)
-    elif hasattr(visual, "trunk"):  # a timm tower and its projecting head
+    elif hasattr(visual, "trunk"):  # a timm tower; it projects in its head, or else in the trunk's classifier
         dim = visual.trunk.num_features
+        if not any(True for _ in visual.head.parameters()):
+            visual.trunk.reset_classifier(0)
         visual.head = nn.Identity()
     else:
         raise UserError(f'{type(visual).__name__} has no projection to stop before; use the tap "projected"')

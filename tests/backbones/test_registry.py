@@ -113,6 +113,19 @@ def test_clip_rows_build_with_the_stated_dimensions_and_quick_gelu(row):
             assert encoder(torch.empty(1, 3, row.size, row.size)).shape == (1, dim)
 
 
+@pytest.mark.parametrize(
+    ("name", "dim"), [("coca_ViT-B-32", 512), ("convnext_base", 1024), ("EVA02-B-16", 768)]
+)
+def test_other_towers_of_open_clip_stop_before_their_projection_too(name, dim):
+    """A captioning model, a timm tower with a projecting head, and one whose trunk projects."""
+    import open_clip
+
+    with torch.device("meta"):
+        model = open_clip.create_model(name, load_weights=False, pretrained_text=False, device="meta").eval()
+        encoder, told = clip.tapped(model.visual, "pooled", open_clip.get_model_config(name)["embed_dim"])
+        assert encoder(torch.empty(1, 3, 224, 224)).shape == (1, told) == (1, dim)
+
+
 @pytest.mark.parametrize("row", CLIP_ROWS, ids=named)
 def test_clip_rows_fetch_what_open_clip_would(row):
     from open_clip.pretrained import get_pretrained_cfg
