@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from probe import distributed
 from probe.errors import UserError
 
+PIECE = 2**22  # numbers read at a time: 32 MB in float64
+
 
 @dataclass(frozen=True)
 class Groups:
@@ -100,8 +102,8 @@ def _check(X: Any, y: Tensor, num_classes: int) -> None:
 
 
 def _blocks(X: Any, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Pieces of about 32 MB in float64 with their labels; X may be memory-mapped."""
-    size = max(1, 2**22 // X.shape[1])
+    """Pieces of X, which may be memory-mapped, with their labels."""
+    size = max(1, PIECE // X.shape[1])
     start = 0
     pieces = X.blocks(size) if hasattr(X, "blocks") else (X[i : i + size] for i in range(0, len(X), size))
     for piece in pieces:
