@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -204,7 +203,7 @@ def download(url: str, checksum: str = "") -> Path:
         return final
     if not reachable(url):
         raise UserError(f"cannot reach {url}; check the network, or {LOCAL_COPY}")
-    staged = folder / f".tmp-{final.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    staged = folder / f".tmp-{final.name}-{os.getpid()}-{os.urandom(4).hex()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _copy(url, staged)
