@@ -153,6 +153,7 @@ FEATURE_METHODS: tuple[Method, ...] = (
         (
             Parameter("lam", 0.1, "weight of the representation term", 0),
             Parameter("ema", 0.999, "memory of the class statistics", 0, 0.9999999),
+            Parameter("p", 5.0, "order of the norm of mean and spread", 1),
         ),
         needs=("features",),
         frozen="exact",
@@ -167,6 +168,9 @@ FEATURE_METHODS: tuple[Method, ...] = (
         (
             Parameter("eta", 0.01, "step of the class weights", 0),
             Parameter("adjustment", 0.0, "C of C / sqrt(count), added to a class's loss for the weights", 0),
+            Parameter(
+                "sharpness", 16.0, "exact solver: the maximum is smoothed within log(K) / sharpness", 1e-3
+            ),
         ),
         frozen="exact",
         why="convex: the smoothed maximum of the class losses",

@@ -111,8 +111,8 @@ class ReleasedMR2(MR2):
     count as zero in the sums over classes, so the others' margins start too large.
     """
 
-    def __init__(self, problem: Problem, *, lam: float, ema: float) -> None:
-        super().__init__(problem, c=1.0, lam=lam, ema=ema, p=5.0, statistics="norms")
+    def __init__(self, problem: Problem, *, lam: float, ema: float, p: float) -> None:
+        super().__init__(problem, c=1.0, lam=lam, ema=ema, p=p, statistics="norms")
 
     @property
     def gamma(self) -> Tensor:

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from probe import distributed
 from probe.errors import UserError
 from probe.losses.base import Loss, Problem
+from probe.rows import Rows
 
 # How far the weights move to the best response, by the share of the training that is done.
 SCHEDULES = {
@@ -38,6 +39,10 @@ class Robust(Loss, ABC):
         super().follow(dtype)
         if self.weights.dtype != before:  # 1/K has more digits now
             self.weights = self.weights / self.weights.sum()
+
+    @property
+    def degenerate(self) -> bool:
+        return False  # equal weights are where it starts, not what it does
 
     @abstractmethod
     def move(self, class_losses: Tensor, present: Tensor) -> None:
@@ -68,14 +73,25 @@ class DRO(Robust):
     """
 
     adjustment: Tensor
+    size: Tensor | None
 
-    def __init__(self, problem: Problem, *, eta: float, adjustment: float) -> None:
+    def __init__(self, problem: Problem, *, eta: float, adjustment: float, sharpness: float) -> None:
         super().__init__(problem)
-        self.eta = eta
+        self.eta, self.sharpness = eta, sharpness
         if adjustment and problem.counts is None:
             raise UserError("dro: an adjustment other than 0 needs class_counts")
         counts = torch.ones(problem.num_classes) if problem.counts is None else problem.counts
         self.register_buffer("adjustment", adjustment / counts.sqrt(), persistent=False)
+        self.register_buffer("size", problem.counts, persistent=False)
+
+    def rows(self) -> Rows | None:
+        """The convex problem for the present weights: sum_k q_k L_k as weighted rows, v_k = q_k N / n_k.
+
+        At first the classes weigh alike; `probe.solve.robust.settle` moves q to where it belongs."""
+        if self.size is None:
+            return None
+        share = self.size.to(self.weights) / self.size.sum()
+        return Rows(weight=self.weights / share.clamp(min=torch.finfo(share.dtype).tiny))
 
     def move(self, class_losses: Tensor, present: Tensor) -> None:
         q = self.weights

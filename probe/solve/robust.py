@@ -1,0 +1,125 @@
+"""Distributionally robust probes, solved exactly: the smoothed worst class.
+
+    minimise  N/t log( 1/K sum_k exp(t L_k) ) + l2/2 |W|²,      L_k = mean CE of class k (plus a constant)
+
+is within N log(K)/t of N max_k L_k. It is the saddle point of a weighted logistic regression over class
+weights q on the simplex,
+
+    max_q min_W  N sum_k q_k L_k - N/t KL(q | uniform) + l2/2 |W|²,
+
+concave in q: each round solves the inner problem (warm-started) and moves log q towards t L. The difference
+of the two values bounds how far both are from the optimum, so the end is certified.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from probe.errors import UserError
+from probe.losses.base import Loss
+from probe.losses.robust import DRO
+from probe.solve import logistic
+from probe.solve.basis import Basis
+from probe.solve.inputs import as_labels, as_weights
+from probe.solve.solution import LinearSolution
+
+TOL = 1e-4  # certified relative excess of the objective
+MAX_ROUNDS = 100
+
+
+@dataclass(frozen=True)
+class Round:
+    """The inner solution for one q, and the values that enclose the optimum."""
+
+    log_q: Tensor
+    class_losses: Tensor  # with the loss's adjustment
+    solution: LinearSolution
+    lower: float
+    upper: float
+
+    @property
+    def settled(self) -> float:
+        return (self.upper - self.lower) / max(abs(self.upper), 1e-12)
+
+
+def settle(
+    loss: Loss,
+    X: Any,
+    y: Any,
+    *,
+    l2: float,
+    sample_weight: Any = None,
+    basis: Basis | None = None,
+    tol: float = TOL,
+    max_rounds: int = MAX_ROUNDS,
+) -> None:
+    """Move a robust loss's class weights to the saddle point, so that `loss.rows()` is its exact problem.
+
+    Other losses know their rows beforehand and are left as they are.
+
+    >>> settle(loss, X, y, l2=1.0, basis=basis)
+    >>> solution = logistic.fit(X, y, 37, l2=1.0, rows=loss.rows(), basis=basis)
+    """
+    if not isinstance(loss, DRO):
+        return
+    saddle = _Saddle(loss, X, y, l2, sample_weight, basis)
+    best = saddle.at(saddle.start, None)
+    step = 1.0
+    for _ in range(max_rounds):
+        if best.settled <= tol:
+            return
+        towards = loss.sharpness * best.class_losses - best.log_q
+        new = saddle.at(torch.log_softmax(best.log_q + step * towards, 0), best.solution)
+        # The lower value is concave in q: a step that does not raise it was too long.
+        if new.lower > best.lower:
+            best, step = new, min(1.0, 1.5 * step)
+        else:
+            step /= 2
+    raise UserError(
+        f"{loss.name} did not settle in {max_rounds} rounds (sharpness {loss.sharpness:g}): lower sharpness"
+    )
+
+
+class _Saddle:
+    def __init__(self, loss: DRO, X: Any, y: Any, l2: float, sample_weight: Any, basis: Basis | None) -> None:
+        self.loss, self.X, self.l2 = loss, X, l2
+        self.basis = Basis(X) if basis is None else basis
+        self.y = as_labels(y, loss.num_classes, len(X))
+        weight = as_weights(sample_weight, len(X))
+        self.weight = torch.ones(len(self.y), dtype=torch.float64) if weight is None else weight.double()
+        self.size = torch.bincount(self.y, weights=self.weight, minlength=loss.num_classes)
+        self.present = self.size > 0
+        self.start = torch.where(self.present, -math.log(int(self.present.sum())), -torch.inf).double()
+
+    def at(self, log_q: Tensor, init: LinearSolution | None) -> Round:
+        loss, n = self.loss, float(self.size.sum())
+        loss.weights = log_q.exp()
+        loss.size = self.size
+        solution = logistic.fit(
+            self.X,
+            self.y,
+            loss.num_classes,
+            l2=self.l2,
+            rows=loss.rows(),
+            sample_weight=self.weight,
+            basis=self.basis,
+            init=init,
+            tol=1e-6,
+        )
+        losses = F.cross_entropy(solution.logits(self.X).double(), self.y, reduction="none") * self.weight
+        plain = torch.bincount(self.y, weights=losses, minlength=loss.num_classes) / self.size.clamp(
+            min=1e-300
+        )
+        raised = plain + loss.adjustment.double()
+        q, t, k = log_q.exp(), loss.sharpness, int(self.present.sum())
+        penalty = solution.objective - n * float((q * plain).sum())
+        spread = float((q * torch.where(self.present, log_q + math.log(k), 0)).sum()) / t
+        lower = penalty + n * (float((q * raised).sum()) - spread)
+        smooth = (torch.logsumexp(t * raised[self.present], 0) - math.log(k)) / t
+        return Round(log_q, raised, solution, lower, penalty + n * float(smooth))
