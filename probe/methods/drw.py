@@ -26,6 +26,8 @@ class DRW(Method):
 
     def __init__(self, loss: Any, *, counts: Any, after: float, beta: float) -> None:
         super().__init__(loss)
+        if not hasattr(loss, "losses"):
+            raise UserError(f"drw weights samples, and {loss.name} is no mean over samples")
         counts = torch.as_tensor(counts).to(torch.float64).clamp(min=1)
         self.after = after
         self.deferred = True
@@ -40,12 +42,7 @@ class DRW(Method):
             return super().objective(network, batch)
         scores, _ = network.parts(batch.inputs, self.takes)
         with torch.autocast(scores.device.type, enabled=False):
-            try:
-                values, own = self.loss.losses(scores.float(), batch.targets)
-            except TypeError as error:
-                raise UserError(
-                    f"drw weights samples, and {self.loss.name} is no mean over samples"
-                ) from error
+            values, own = self.loss.losses(scores.float(), batch.targets)
             if batch.targets.is_floating_point():
                 weights = batch.targets @ self.weights
             else:

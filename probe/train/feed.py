@@ -45,9 +45,9 @@ class Feed(Protocol):
 
 @dataclass(frozen=True)
 class FeatureFeed:
-    """Rows of an N x D tensor, in memory or memory-mapped: no loader process, no copy but the batch."""
+    """Rows of N x D features, in memory or memory-mapped: no loader process, no copy but the batch."""
 
-    X: Tensor
+    X: Any  # a tensor, or a matrix over memory-mapped shards
     labels: Indices
     ids: Sequence[str]
     targets: Tensor = field(init=False)
@@ -66,7 +66,8 @@ class FeatureFeed:
     def plain(self, parts: Sequence[Indices]) -> Iterator[Batch]:
         for part in parts:
             index = torch.from_numpy(np.ascontiguousarray(part))
-            yield Batch((self.X.index_select(0, index),), self.targets.index_select(0, index), index)
+            rows = self.X.index_select(0, index) if isinstance(self.X, Tensor) else self.X[index]
+            yield Batch((rows.float(),), self.targets.index_select(0, index), index)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from probe.files import named_failures
+
 
 class Log:
     """Buffers lines in memory; `flush` appends them. With no file, lines are only kept."""
@@ -23,9 +25,10 @@ class Log:
     def flush(self) -> None:
         if self.path is None or not self._waiting:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in self._waiting))
+        with named_failures(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("".join(json.dumps(line) + "\n" for line in self._waiting))
         self._waiting.clear()
 
     def rewind(self, step: int) -> None:

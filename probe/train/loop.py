@@ -81,16 +81,16 @@ class Training:
         folder: Path | None = None,  # for checkpoints and log.jsonl; None: neither
         digest: str = "",  # of all that decides the result: a checkpoint of another one is refused
         show: bool = True,
+        accelerator: Any = None,
     ) -> None:
         self.task, self.settings, self.seed, self.folder, self.digest = task, settings, seed, folder, digest
         self.network, self.method, self.feed = task.network, task.method, task.feed
-        self.accelerator = runtime.accelerator(settings, folder=folder)
+        self.accelerator = accelerator or runtime.accelerator(settings)
         self.device: torch.device = self.accelerator.device
         self.rank: int = self.accelerator.process_index
         self.processes: int = self.accelerator.num_processes
         self.position, self.progress = Position(), Progress()
         self.best: dict[str, Tensor] = {}
-        self.start = self.network.snapshot()
         self.mix = augment.mixer(settings.augment, task.num_classes)
         self.show = show and self.rank == 0
         self.log = Log(folder / "log.jsonl" if folder is not None and self.rank == 0 else None)
@@ -114,6 +114,7 @@ class Training:
             self.accelerator.ddp_handler.find_unused_parameters = unused
         self.average = None if s.ema is None else Average(self.network, s.ema)
         self.objective, self.optimizer = self.accelerator.prepare(objective, optimizer)
+        self.start = self.network.snapshot()  # after the processes have agreed on it
         if s.trackers:
             self.accelerator.init_trackers(
                 "probe", config=s.model_dump(exclude={"augment", "wise", "trackers"})
@@ -226,7 +227,7 @@ class Training:
         return Sampler(
             kind=self.method.sampler or self.settings.sampler,
             labels=np.asarray(self.feed.labels),
-            batch_size=min(self.settings.batch_size, len(self.feed.labels)),
+            batch_size=self.settings.batch_size,
             seed=self.seed,
             processes=self.processes,
             micro_batch=self.micro_batch,
@@ -238,7 +239,11 @@ class Training:
     def logits(self, feed: Feed) -> Tensor:
         """N x K scores of the network (averaged, where an average is kept) on every row of a feed."""
         with nullcontext() if self.average is None else self.average.used_by(self.network):
-            return logits(self.network, feed, rank=self.rank, processes=self.processes, device=self.device)
+            return self.evaluate(feed)
+
+    def evaluate(self, feed: Feed) -> Tensor:
+        """N x K scores of the network as it is."""
+        return logits(self.network, feed, rank=self.rank, processes=self.processes, device=self.device)
 
     def restart(self) -> None:
         """Give the network its weights at step 0, and the optimiser and the average no memory."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from probe.errors import UserError
+from probe.train.launch import check_world
 from probe.train.settings import Train
 
 PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
-def accelerator(settings: Train, *, folder: Path | None = None) -> Any:
+def accelerator(settings: Train) -> Any:
     """An Accelerator for these settings; raises when it sees another world than the launcher started.
 
     Batch-norm and class statistics are equal on all processes already, so buffers are not broadcast.
@@ -33,8 +33,9 @@ def accelerator(settings: Train, *, folder: Path | None = None) -> Any:
         mixed_precision=PRECISION[settings.precision],
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
         log_with=list(settings.trackers) or None,
-        project_dir=None if folder is None else str(folder),
+        project_dir="runs" if settings.trackers else None,
     )
+    check_world()
     world = int(os.environ.get("WORLD_SIZE", 1))
     if found.num_processes != world:
         raise UserError(

@@ -26,7 +26,9 @@ class Train(Section):
 
     epochs: int | None = Field(None, gt=0)  # None: 60 on features, 10 on images
     batch_size: int = Field(256, gt=0)  # samples an optimiser step sees, over all processes
-    micro_batch: int | Literal["auto"] | None = None  # samples a process holds at once; auto: what fits
+    # Samples a process holds at once; auto: what fits into memory. What couples samples of a batch (pairs,
+    # class weights, batch-norm) then acts within a micro-batch.
+    micro_batch: int | Literal["auto"] | None = None
     sampler: Literal["instance", "sqrt", "balanced", "pairs"] = "instance"  # which samples an epoch holds
     head: Literal["auto", "linear", "cosine", "etf", "adapter"] = "auto"  # auto: what the method's loss takes
     start: Literal["random", "means", "zeroshot", "probe"] = "random"  # the head at step 0; probe: LP-FT

@@ -1,0 +1,51 @@
+"""Method, head and network of a recipe, checked before anything expensive happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from probe import heads, methods
+from probe.errors import UserError
+from probe.heads import Head
+from probe.methods.base import Method
+from probe.recipe import Method as Choice
+from probe.train.network import OwnHead
+from probe.train.settings import Train
+from probe.train.streams import seed as stream
+
+
+def check(choice: Choice, settings: Train) -> None:
+    """Refuse at once what could only fail after minutes."""
+    loss = methods.inner(choice.name, choice.params)
+    if loss.takes == "cosines" and settings.head == "linear":
+        raise UserError(f"{choice.name} works on cosines, and a linear head has none; use train.head=cosine")
+    if settings.augment.mix != "none" and not loss.soft_targets:
+        raise UserError(
+            f"{choice.name} takes labels, and train.augment.mix={settings.augment.mix} makes probabilities; "
+            "use mix=none, or a method that takes those, such as erm"
+        )
+    if settings.start == "probe" and settings.head in ("cosine", "etf"):
+        raise UserError(f"start: probe is a linear solution; a {settings.head} head cannot begin with it")
+
+
+def make_method(choice: Choice, *, num_classes: int, labels: Any, dim: int, loss: Any = None) -> Method:
+    """The method, with the class counts of the rows it is trained on."""
+    counts = np.bincount(labels, minlength=num_classes)
+    if loss is not None:
+        return methods.around(loss, choice.name, choice.params, class_counts=counts)
+    return methods.make(choice.name, choice.params, num_classes=num_classes, class_counts=counts, dim=dim)
+
+
+def make_head(method: Method, settings: Train, *, dim: int, num_classes: int, seed: int) -> Head:
+    """The head that the settings name, or the one that the method's loss takes."""
+    if hasattr(method.loss, "scores"):
+        return OwnHead(method.loss, dim)
+    kind = settings.head
+    if kind == "auto":
+        kind = "cosine" if method.takes == "cosines" or settings.start == "zeroshot" else "linear"
+    params: dict[str, Any] = {} if kind == "linear" else {"seed": stream(seed, "head") % 2**31}
+    if kind == "adapter":
+        params = {"head": "cosine", **params} if method.takes == "cosines" else {}
+    return heads.make(kind, dim, num_classes, **params)

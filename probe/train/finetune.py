@@ -1,0 +1,222 @@
+"""Fine-tuning: backbone and head are trained on images, from a starting point to an end that is chosen."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import backbones
+from backbones.weights import Scratch
+from probe.data import Dataset
+from probe.evaluate.metrics import score
+from probe.fitted import FittedHead
+from probe.heads import Head
+from probe.recipe import Recipe
+from probe.scaling import Scaling
+from probe.train import augment, export, runtime, switches, weights, wise
+from probe.train.building import check, make_head, make_method
+from probe.train.feed import ImageFeed, default_workers
+from probe.train.loop import Task, Training
+from probe.train.network import Network
+from probe.train.samples import Samples
+from probe.train.start import Start, set_head
+from probe.train.streams import seed as stream
+
+if TYPE_CHECKING:
+    from probe.methods.base import Method
+    from probe.probing import Problem
+
+EPOCHS = 10
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What fine-tuning left: everything that classifies, and what the test images got."""
+
+    backbone: Any  # with the kept weights, frozen, on the CPU
+    head: FittedHead  # on the tuned backbone's features
+    weights: Path  # model.safetensors: the tuned encoder
+    scores: Tensor  # N x K: logits of the test split
+    record: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A recipe's fine-tuning with one seed, before it starts."""
+
+    recipe: Recipe
+    data: Dataset
+    held: NDArray[np.int64]  # rows of train (+ val) that validate
+    seed: int
+    backbone: Any
+    samples: Samples  # every row that may be learnt from
+    trained: NDArray[np.int64]  # rows of `samples` that are trained on
+    accelerator: Any
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.data.class_names)
+
+    def feed(self, samples: Any) -> ImageFeed:
+        s, b = self.recipe.train, self.backbone
+        device = self.accelerator.device
+        processes = self.accelerator.num_processes
+        return ImageFeed(
+            samples,
+            plain_pixels=b.preprocessing.pixels,
+            random_pixels=augment.random_view(s.augment, b.preprocessing, b.train_transform.augmentation),
+            normalise=b.preprocessing.normalise,
+            seed=self.seed,
+            workers=default_workers(device, processes) if s.workers is None else s.workers,
+            device=device,
+            channels_last=s.channels_last,
+        )
+
+    @property
+    def digest(self) -> str:
+        """Of all that decides the result: a checkpoint under another one is refused."""
+        parts = [self.recipe.digest, self.backbone.fingerprint, str(self.seed)]
+        parts += [self.data[name].fingerprint for name in self.data.splits if name != "test"]
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+
+def finetune(
+    recipe: Recipe,
+    data: Dataset,
+    held: NDArray[np.int64],
+    *,
+    folder: Path,
+    seed: int = 0,
+    pose: Callable[[Any], Problem] | None = None,
+    show: bool = True,
+) -> Tuned:
+    """Train as the recipe says, in `folder`, which keeps checkpoints, the log and the tuned weights.
+
+    `held` counts rows over train and, where there is one, val. `pose(backbone)` gives the problem on the
+    starting backbone's features; only the starts "means" and "probe" ask for it. Killed and called again, it
+    goes on from the last checkpoint. Test images are read once, at the end.
+    """
+    check(recipe.method, recipe.train)
+    job = _job(recipe, data, held, seed)
+    method = make_method(
+        recipe.method,
+        num_classes=job.num_classes,
+        labels=job.samples.labels[job.trained],
+        dim=job.backbone.dim,
+    )
+    head = make_head(method, recipe.train, dim=job.backbone.dim, num_classes=job.num_classes, seed=seed)
+    scaling = set_head(recipe.train.start, head, _start(job, pose))
+    digest = job.digest  # before anything moves
+    dropped = _switch_on(job)
+    training = _training(job, method, head, scaling, folder, digest, show)
+    training.run()
+    switches.restore(dropped)
+    return _finish(job, training, scaling, folder)
+
+
+def _job(recipe: Recipe, data: Dataset, held: NDArray[np.int64], seed: int) -> Job:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(seed, "backbone"))  # nets from scratch draw their weights
+        backbone = backbones.load(**recipe.backbone.model_dump())
+    samples = Samples.training(data)
+    rows = samples.readable() if recipe.data.skip_bad_images else np.arange(len(samples))
+    trained = np.setdiff1d(rows, held) if recipe.train.selects else rows
+    return Job(
+        recipe,
+        data,
+        np.intersect1d(rows, held),
+        seed,
+        backbone,
+        samples,
+        trained,
+        runtime.accelerator(recipe.train),
+    )
+
+
+def _start(job: Job, pose: Callable[[Any], Problem] | None) -> Start:
+    def frozen() -> Problem:
+        assert pose is not None, "the starts means and probe need the frozen problem"
+        return pose(job.backbone)
+
+    return Start(
+        backbone=job.backbone,
+        class_names=job.data.class_names,
+        templates=job.data.templates,
+        method=job.recipe.method,
+        solver=job.recipe.solver,
+        held=job.held,
+        trained=job.trained,
+        seed=job.seed,
+        pose=frozen,
+    )
+
+
+def _switch_on(job: Job) -> list[Any]:
+    s, encoder = job.recipe.train, job.backbone.encoder
+    encoder.requires_grad_(True)
+    if s.grad_checkpointing:
+        switches.checkpoint_activations(encoder)
+    return switches.drop_paths(encoder, s.drop_path) if s.drop_path else []
+
+
+def _training(
+    job: Job, method: Method, head: Head, scaling: Scaling, folder: Path, digest: str, show: bool
+) -> Training:
+    s = job.recipe.train
+    scratch = isinstance(backbones.registry.find(job.backbone.name).source, Scratch)
+    task = Task(
+        Network(job.backbone.encoder, head, scaling),
+        method,
+        job.feed(job.samples.subset(job.trained)),
+        job.num_classes,
+        optimizer=s.optimizer or ("sgd" if scratch else "adamw"),
+        epochs=s.epochs or EPOCHS,
+        held=job.feed(job.samples.subset(job.held)) if s.selects else None,
+        metric=job.data.metric,
+    )
+    return Training(
+        task, s, seed=job.seed, folder=folder, digest=digest, show=show, accelerator=job.accelerator
+    )
+
+
+def _finish(job: Job, training: Training, scaling: Scaling, folder: Path) -> Tuned:
+    """Choose between start and end where asked, look at the test images, and save."""
+    s, network = job.recipe.train, training.network
+    test = job.feed(job.data["test"])
+    record: dict[str, Any] = {"epochs": training.progress.epochs, "micro_batch": training.micro_batch}
+    if training.progress.best is not None:
+        record["best_epoch"] = training.progress.best["epoch"]
+    end = network.snapshot()
+    if s.wise:
+        rows = [_at(job, training, wise.between(training.start, end, a), a) for a in s.wise]
+        alpha = max(rows, key=lambda row: row["validation"])["alpha"] if len(rows) > 1 else s.wise[0]
+        record |= {"wise": rows, "alpha": alpha}
+        network.take(wise.between(training.start, end, alpha))
+    scores = training.evaluate(test)
+    network.to("cpu").requires_grad_(False)
+    path = folder / weights.FILE
+    if training.rank == 0:
+        weights.save(job.backbone, path)
+    training.accelerator.wait_for_everyone()
+    return Tuned(job.backbone, export.fitted(network.head, scaling), path, scores, record)
+
+
+def _at(job: Job, training: Training, state: dict[str, Tensor], alpha: float) -> dict[str, Any]:
+    """How the weights at one alpha validate."""
+    held = training.task.held
+    if held is None:
+        return {"alpha": alpha}
+    training.network.take(state)
+    guess = training.evaluate(held).argmax(dim=1).numpy()
+    return {
+        "alpha": alpha,
+        "validation": score(guess, np.asarray(held.labels), job.num_classes, job.data.metric),
+    }

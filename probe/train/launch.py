@@ -1,0 +1,127 @@
+"""Starting the same command on several processes: Accelerate's launcher on GPUs, torch's on CPUs.
+
+`accelerate launch --cpu --num_processes 2` silently starts one process, so CPUs go through
+torch.distributed.run. Every process checks that the world has the size that was asked for.
+
+Several machines: the same command on each, with --machines, --machine-rank and --address. FSDP or DeepSpeed:
+an Accelerate configuration file (`accelerate config`), given with --accelerate-config.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from probe.errors import UserError
+
+ASKED = "PROBE_PROCESSES"  # how many processes the launcher was told to start, over all machines
+LEAST_ON_CPU = 2  # two processes may share a single core, so that anything can be tried
+
+
+@dataclass(frozen=True)
+class World:
+    """What to start."""
+
+    processes: int  # on this machine
+    machines: int = 1
+    machine_rank: int = 0
+    address: str = "127.0.0.1"  # of machine 0
+    port: int = 29500
+    config: Path | None = None  # an Accelerate configuration file
+
+    @property
+    def total(self) -> int:
+        return self.processes * self.machines
+
+
+def inside() -> bool:
+    """Is this process one of a world that a launcher started?"""
+    return "WORLD_SIZE" in os.environ
+
+
+def rank() -> int:
+    """This process's number in its world; 0 writes the results."""
+    return int(os.environ.get("RANK", 0))
+
+
+def check_world() -> None:
+    """Raise when the launcher started another number of processes than it was asked for."""
+    asked, found = os.environ.get(ASKED), os.environ.get("WORLD_SIZE", "1")
+    if asked is not None and asked != found:
+        raise UserError(f"{asked} processes were asked for, but {found} were started")
+
+
+def launch(world: World, words: Sequence[str]) -> int:
+    """Run `probe WORDS...` on every process of `world`; returns the exit code."""
+    import torch
+
+    gpus = torch.cuda.device_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = gpus or max(LEAST_ON_CPU, cores)
+    if world.processes > limit:
+        have = f"{gpus} GPUs" if gpus else f"no GPU and {cores} cores"
+        raise UserError(
+            f"cannot start {world.processes} processes: this machine has {have}; use at most {limit}"
+        )
+    os.environ[ASKED] = str(world.total)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // world.processes)))
+    command = ["-m", "probe.cli", *words]
+    return _on_gpus(world, command) if gpus else _on_cpus(world, command)
+
+
+def _on_gpus(world: World, command: list[str]) -> int:
+    # The module, not the `accelerate` script: that one imports every library it could ever estimate.
+    flags = ["--num_processes", str(world.total), "--num_machines", str(world.machines)]
+    flags += ["--machine_rank", str(world.machine_rank)]
+    if world.machines > 1:
+        flags += ["--main_process_ip", world.address, "--main_process_port", str(world.port)]
+    if world.config is not None:
+        flags = ["--config_file", str(world.config), *flags]
+    else:
+        flags += ["--mixed_precision", "no", "--dynamo_backend", "no"]
+        flags += ["--multi_gpu"] if world.total > 1 else []
+    launcher = subprocess.Popen([sys.executable, "-m", "accelerate.commands.launch", *flags, *command])
+    received: list[int] = []
+
+    def pass_on(number: int, frame: object) -> None:
+        received.append(number)
+        launcher.send_signal(number)
+
+    before = {n: signal.signal(n, pass_on) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        code = launcher.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 + received[0] if received else code
+
+
+def _on_cpus(world: World, command: list[str]) -> int:
+    import logging
+
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import get_args_parser, run
+
+    if world.config is not None:
+        raise UserError("an Accelerate configuration file is for GPUs, and this machine has none")
+    flags = ["--nproc_per_node", str(world.processes)]
+    if world.machines > 1:
+        flags += ["--nnodes", str(world.machines), "--node_rank", str(world.machine_rank)]
+        flags += ["--master_addr", world.address, "--master_port", str(world.port)]
+    else:
+        flags += ["--standalone"]
+    # What went wrong is said by the process itself, in one line.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    try:
+        run(get_args_parser().parse_args([*flags, *command]))
+    except SignalException as stopped:
+        return 128 + int(stopped.sigval)
+    except ChildFailedError as failed:
+        return abs(next(iter(failed.failures.values())).exitcode)
+    return 0

@@ -1,0 +1,188 @@
+"""Probing by gradient steps: the same problem as the exact solver's, for methods that have none.
+
+Minimises  mean_i CE-like loss + l2/(2N) |W|^2  over a head on cached features. A linear head is trained in
+coordinates where SGD is at ease, which changes the path and not the problem: features are centred (a free
+bias absorbs the mean) and divided by the square root of the covariance's largest eigenvalue, so that the
+curvature of cross-entropy is at most 1/2 and one learning rate suits every backbone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from probe.errors import UserError
+from probe.fitted import FittedHead
+from probe.heads import Linear
+from probe.losses.base import Problem as LossProblem
+from probe.losses.row import RowLoss
+from probe.rows import Rows
+from probe.scaling import NEUTRAL, Scaling
+from probe.train import export
+from probe.train.building import check, make_head, make_method
+from probe.train.feed import FeatureFeed
+from probe.train.loop import Task, Training
+from probe.train.network import Network
+from probe.train.settings import Train
+
+if TYPE_CHECKING:
+    from probe.probing import Fit, Problem
+    from probe.recipe import Method, Solver
+
+EPOCHS = 60
+LR = 1.0  # half of 1 / curvature: room for the noise of batches
+SKETCH = 16_384  # rows that the covariance's largest eigenvalue is estimated from
+POWER_STEPS = 30
+
+
+def probe_sgd(
+    problem: Problem,
+    method: Method,
+    solver: Solver,
+    held: NDArray[np.int64],
+    *,
+    settings: Train | None = None,
+    seed: int = 0,
+    folder: Path | None = None,
+    show: bool = True,
+) -> Fit:
+    """A head trained by SGD. `held` rows choose the strength and, with `keep: best`, the epoch."""
+    from probe.probing import Fit
+
+    settings = settings or Train()
+    check(method, settings)
+    if problem.sample_weight is not None:
+        raise UserError("sample weights are for the exact solver; use solver lbfgs")
+    if settings.augment != Train().augment:
+        raise UserError("augmentation changes images, and cached features have none; fine-tune instead")
+    l2, table = _strength(problem, method, solver, held)
+    kept = np.setdiff1d(np.arange(len(problem.y)), held) if settings.selects else np.arange(len(problem.y))
+    trained = _train(problem, method, settings, kept, held, l2=l2, seed=seed, folder=folder, show=show)
+    head, progress = trained
+    record = {"l2": l2, "epochs": len(progress.epochs), "loss": progress.epochs[-1]["loss"], "seed": seed}
+    if table is not None:
+        record["validation"] = table
+    if progress.best is not None:
+        record["best_epoch"] = progress.best["epoch"]
+    return Fit(head, record)
+
+
+def _train(
+    problem: Problem,
+    method: Method,
+    settings: Train,
+    kept: NDArray[np.int64],
+    held: NDArray[np.int64],
+    *,
+    l2: float,
+    seed: int,
+    folder: Path | None,
+    show: bool,
+) -> tuple[FittedHead, Any]:
+    X, y = _rows(problem, kept), problem.y[kept]
+    loss = frozen_loss(problem, method, kept, adapts=settings.head == "adapter")
+    built = make_method(method, num_classes=problem.num_classes, labels=y, dim=X.shape[1], loss=loss)
+    head = make_head(built, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
+    ease = _ease(X, getattr(loss, "scale", None)) if isinstance(head, Linear) else NEUTRAL
+    size = 1.0 if ease.spread is None else float(ease.spread[0])
+    decay = l2 / (len(y) * size**2) if settings.weight_decay is None else settings.weight_decay
+    rate = settings.lr or (LR if isinstance(head, Linear) else 0.1)
+    task = Task(
+        Network(nn.Identity(), head, ease),
+        built,
+        FeatureFeed(X, y, [f"row {i}" for i in kept]),
+        problem.num_classes,
+        optimizer=settings.optimizer or "sgd",
+        epochs=settings.epochs or EPOCHS,
+        held=_held_feed(problem, held) if settings.selects else None,
+        metric=problem.metric,
+    )
+    update = {"lr": rate, "weight_decay": decay}
+    digest = f"{method.model_dump_json()} {settings.model_dump_json()} {l2} {X.shape} {seed}"
+    training = Training(
+        task, settings.model_copy(update=update), seed=seed, folder=folder, digest=digest, show=show
+    )
+    progress = training.run()
+    return _in_plain_coordinates(export.fitted(head, problem.scaling), ease), progress
+
+
+def frozen_loss(problem: Problem, method: Method, rows: NDArray[np.int64], *, adapts: bool) -> Any:
+    """The loss inside the method, with exact statistics; as its rows where it has some and features stay put.
+
+    Representation terms are constants on frozen features: the rows are then the whole of the method.
+    """
+    from probe import methods
+    from probe.recipe import Method as Choice
+
+    name, params = methods.catalogue.resolve(method.name, method.params)[1]
+    loss = problem.loss(Choice(name=name, **params), rows)
+    declared = None if adapts else loss.rows()
+    if declared is None:
+        return loss
+    return RowLoss(LossProblem(loss.method, problem.num_classes, None, None), _floats(declared))
+
+
+def _floats(rows: Rows) -> Rows:
+    return Rows(*(None if t is None else t.float() for t in (rows.scale, rows.shift, rows.weight)))
+
+
+def _strength(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> tuple[float, Any]:
+    """The given strength, or the one that validates best by the exact solver: with the method's rows or,
+    where it has none, plain cross-entropy's. The strength belongs to the features more than to the loss."""
+    if solver.l2 is not None:
+        return solver.l2, None
+    from probe.probing import part
+    from probe.solve import select
+
+    kept = np.setdiff1d(np.arange(len(problem.y)), held)
+    loss = frozen_loss(problem, method, kept, adapts=False)
+    chosen = select.select(
+        part(problem.X, kept),
+        problem.y[kept],
+        part(problem.X, held),
+        problem.y[held],
+        problem.num_classes,
+        metric=problem.metric,
+        rows=loss.rows() or Rows(),
+        full=solver.grid == "full",
+        basis=problem.basis,
+    )
+    return chosen.l2, chosen.table
+
+
+def _rows(problem: Problem, rows: NDArray[np.int64]) -> Any:
+    """The chosen rows as the head sees them; everything is not copied."""
+    from probe.probing import part
+
+    return problem.X if len(rows) == len(problem.y) else part(problem.X, rows)
+
+
+def _held_feed(problem: Problem, held: NDArray[np.int64]) -> FeatureFeed:
+    return FeatureFeed(_rows(problem, held), problem.y[held], [f"row {i}" for i in held])
+
+
+def _ease(X: Any, scale: Tensor | None) -> Scaling:
+    """Centre, and the size of the largest direction; rows that a method enlarges count as enlarged."""
+    some = X[torch.from_numpy(np.linspace(0, len(X) - 1, min(len(X), SKETCH)).astype(np.int64))].double()
+    mean = some.mean(dim=0)
+    centred = some - mean
+    v = torch.randn(some.shape[1], 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for _ in range(POWER_STEPS):
+        v = v / v.norm().clamp(min=1e-300)
+        v = centred.T @ (centred @ v) / len(some)
+    size = float(v.norm().sqrt()) * (1.0 if scale is None else float(scale.max()))
+    return Scaling(mean.float(), torch.full_like(mean, size if size > 0 else 1.0).float())
+
+
+def _in_plain_coordinates(head: FittedHead, ease: Scaling) -> FittedHead:
+    """W (h - m)/s + b  =  (W/s) h + (b - W m/s)."""
+    if ease.mean is None or ease.spread is None:
+        return head
+    weight = head.tensors["weight"] / ease.spread
+    return replace(head, tensors={"weight": weight, "bias": head.tensors["bias"] - weight @ ease.mean})

@@ -1,0 +1,102 @@
+"""Where fine-tuning starts: the head at step 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from probe import losses
+from probe.errors import UserError
+from probe.heads import Adapter, Head, Linear
+from probe.scaling import NEUTRAL, Scaling
+from probe.stats import ClassStats
+from probe.train.streams import seed as stream
+
+if TYPE_CHECKING:
+    from probe.probing import Problem
+    from probe.recipe import Method, Solver
+
+SPREAD = 0.01  # of a random head's weights: every class about equally likely at first
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a head may start from."""
+
+    backbone: Any
+    class_names: tuple[str, ...]
+    templates: tuple[str, ...]
+    method: Method
+    solver: Solver
+    held: NDArray[np.int64]  # rows of the frozen problem that choose the probe's strength
+    trained: NDArray[np.int64]  # rows that may be learnt from
+    seed: int
+    pose: Callable[[], Problem]  # the problem on the starting backbone's features; asked for when needed
+
+    @cached_property
+    def problem(self) -> Problem:
+        return self.pose()
+
+
+def _random(head: Head, start: Start) -> Scaling:
+    inner = head.head if isinstance(head, Adapter) else head
+    if isinstance(inner, Linear):  # a cosine head is drawn when it is made
+        generator = torch.Generator().manual_seed(stream(start.seed, "head"))
+        with torch.no_grad():
+            inner.weight.copy_(SPREAD * torch.randn(inner.weight.shape, generator=generator))
+    return NEUTRAL
+
+
+def _means(head: Head, start: Start) -> Scaling:
+    from probe.probing import part
+
+    problem = start.problem
+    stats = ClassStats.from_features(
+        part(problem.raw, start.trained), problem.y[start.trained], problem.num_classes
+    )
+    assert stats.mean is not None
+    head.start_from_means(stats.mean.float())
+    return NEUTRAL
+
+
+def _zeroshot(head: Head, start: Start) -> Scaling:
+    from probe.probing import text_classifier
+
+    head.start_from_text(*text_classifier(start.backbone, start.class_names, start.templates))
+    return NEUTRAL
+
+
+def _probe(head: Head, start: Start) -> Scaling:
+    """LP-FT (Kumar et al. 2022): the exact probe's solution, scaling included."""
+    from probe import probing
+    from probe.recipe import Method
+
+    inner = head.head if isinstance(head, Adapter) else head
+    if not isinstance(inner, Linear):
+        raise UserError("start: probe is a linear solution, and this head is not linear; use start: means")
+    exact = start.method.name in losses.names() and losses.info(start.method.name).frozen == "exact"
+    method = start.method if exact else Method(name="erm")
+    fit = probing.fit(start.problem, method, start.solver, start.held)
+    with torch.no_grad():
+        inner.weight.copy_(fit.head.tensors["weight"])
+        inner.bias.copy_(fit.head.tensors["bias"])  # type: ignore[union-attr]
+    return fit.head.scaling
+
+
+STARTS: dict[str, Callable[[Head, Start], Scaling]] = {
+    "random": _random,
+    "means": _means,
+    "zeroshot": _zeroshot,
+    "probe": _probe,
+}
+
+
+def set_head(kind: str, head: Head, start: Start) -> Scaling:
+    """Give `head` its weights at step 0; returns the scaling of the features that they belong to."""
+    return STARTS[kind](head, start)

@@ -1,0 +1,25 @@
+"""The tuned encoder on disk: its tensors under its own names, for the backbone that it started as."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from backbones.state import load_strict, read_state
+from probe.files import write_atomic
+
+FILE = "model.safetensors"
+
+
+def save(backbone: Any, path: Path) -> None:
+    """Write the encoder's weights; `restore` puts them back into the same backbone."""
+    from safetensors.torch import save as to_bytes
+
+    state = {name: t.detach().cpu().clone().contiguous() for name, t in backbone.encoder.state_dict().items()}
+    write_atomic(path, to_bytes(state, metadata={"backbone": backbone.name}))
+
+
+def restore(backbone: Any, path: Path) -> Any:
+    """`backbone`, freshly loaded, with the weights that `save` wrote; every key must fit."""
+    load_strict(backbone.encoder, read_state(path), path)
+    return backbone

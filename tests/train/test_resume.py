@@ -1,0 +1,133 @@
+"""A training that is killed anywhere goes on to the same bits; one that is asked to stop saves itself."""
+
+import json
+import multiprocessing
+import signal
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+import torch
+import victims
+from training_world import feature_training, same_bits
+from victims import features, finish, images
+
+from probe.errors import UserError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def spawn():
+    """Run a function in a fresh process that has torch loaded but nothing started; returns its exit code."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["victims"])
+    monkey = pytest.MonkeyPatch()
+    monkey.setenv("PYTHONPATH", str(Path(__file__).parent))  # where the server finds what it loads
+    forkserver.ensure_running()
+    monkey.undo()
+
+    def run(function, *args, **options):
+        process = context.Process(target=function, args=args, kwargs=options)
+        process.start()
+        process.join(120)
+        return process.exitcode
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    return finish(features(None))
+
+
+def steps_of(folder):
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [line["step"] for line in lines if "lr" in line]
+
+
+@pytest.mark.parametrize(("step", "often"), [(5, True), (13, True), (20, False), (38, True)])
+def test_after_kill_9_in_a_step_the_same_command_ends_with_the_same_bits(
+    tmp_path, spawn, uninterrupted, step, often
+):
+    assert spawn(victims.killed_after, step, "features", tmp_path, often=often) == -signal.SIGKILL
+    resumed = features(tmp_path, often=often)
+    assert same_bits(finish(resumed), uninterrupted)
+    assert steps_of(tmp_path) == list(range(1, 40))
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_after_kill_9_while_saving_the_checkpoint_before_it_counts(tmp_path, spawn, uninterrupted, half):
+    assert spawn(victims.killed_while_saving, 2, half, tmp_path) == -signal.SIGKILL
+    assert [path.name for path in (tmp_path / "checkpoints").glob("0*")] == ["00000013"]
+    assert same_bits(finish(features(tmp_path)), uninterrupted)
+    assert not list((tmp_path / "checkpoints").glob(".tmp-*"))
+
+
+def test_a_checkpoint_that_was_damaged_later_is_passed_over(tmp_path, uninterrupted):
+    finish(features(tmp_path))
+    last = max((tmp_path / "checkpoints").iterdir())
+    (last / "tensors.safetensors").write_bytes(b"no tensors")
+    assert same_bits(finish(features(tmp_path)), uninterrupted)
+
+
+def test_images_views_mixing_and_stochastic_depth_resume_too(tmp_path, spawn):
+    whole = finish(images(None, tmp_path / "m"))
+    assert spawn(victims.killed_after, 4, "images", tmp_path / "run", tmp_path / "m", often=True) == -9
+    assert same_bits(finish(images(tmp_path / "run", tmp_path / "m")), whole)
+
+
+@pytest.mark.parametrize(("name", "step"), [("jtt", 70), ("jtt", 75), ("sam", 20)])
+def test_methods_with_stages_and_memories_resume_too(tmp_path, spawn, name, step):
+    whole = finish(features(None, name=name))
+    assert spawn(victims.killed_after, step, "features", tmp_path, often=True, name=name) == -signal.SIGKILL
+    assert same_bits(finish(features(tmp_path, name=name)), whole)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_asked_to_stop_it_saves_says_how_to_go_on_and_goes_on(tmp_path, spawn, uninterrupted, number, code):
+    assert spawn(victims.signalled_after, 7, number, tmp_path / "said", tmp_path) == code
+    said = (tmp_path / "said").read_text()
+    assert "stopped after step 8" in said
+    assert "the same command goes on from there" in said
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000008"]
+    assert same_bits(finish(features(tmp_path)), uninterrupted)
+
+
+def test_a_full_disk_is_one_line_and_the_checkpoint_before_it_survives(tmp_path, spawn, uninterrupted):
+    assert spawn(victims.out_of_space, tmp_path / "said", tmp_path / "run") == 0
+    said = (tmp_path / "said").read_text()
+    assert said.startswith("cannot write")
+    assert "ulimit -f" in said
+    assert "\n" not in said
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("0*")] == ["00000013"]
+    assert same_bits(finish(features(tmp_path / "run")), uninterrupted)
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
+    finish(feature_training(folder=tmp_path, digest="one"))
+    with pytest.raises(UserError, match="belongs to another recipe; train in another folder"):
+        feature_training(folder=tmp_path, digest="two").run()
+
+
+def test_a_finished_training_is_not_trained_again(tmp_path, uninterrupted):
+    finish(features(tmp_path))
+    again = features(tmp_path)
+    again.window = None  # any step would fail
+    assert same_bits(finish(again), uninterrupted)
+    assert steps_of(tmp_path) == list(range(1, 40))
+
+
+def test_weights_that_are_no_numbers_are_never_saved(tmp_path):
+    training = feature_training(folder=tmp_path, epochs=1)
+    training.method.end_epoch = lambda epoch, run: run.network.head.weight.data.fill_(float("inf"))
+    with pytest.raises(UserError, match="not finite after step 13; nothing was saved"):
+        training.run()
+    assert not list((tmp_path / "checkpoints").glob("0*"))

@@ -1,0 +1,52 @@
+"""Two processes train as one does on the joined batch: the same losses, weights and evaluation."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import two_processes
+from safetensors.torch import load_file
+from training_world import distance, tiny_resnet, tiny_vit
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    tiny_vit(folder / "vit")
+    tiny_resnet(folder / "rn")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, models):
+    out = tmp_path_factory.mktemp("one")
+    two_processes.main(out, models)
+    return out
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory, models):
+    out = tmp_path_factory.mktemp("two")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [sys.executable, *launcher, str(HERE / "two_processes.py"), str(out), str(models)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PROBE_PROCESSES": "2"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+@pytest.mark.parametrize("name", two_processes.cases(Path()))
+def test_two_processes_equal_one_with_the_joined_batch(alone, together, name):
+    one, two = (json.loads((out / f"{name}.json").read_text()) for out in (alone, together))
+    assert (one["processes"], two["processes"]) == (1, 2)
+    for a, b in zip(one["epochs"], two["epochs"], strict=True):
+        assert b["loss"] == pytest.approx(a["loss"], rel=1e-5)
+        assert b["step"] == a["step"]
+        assert b.get("validation") == a.get("validation")
+    ends = [load_file(out / f"{name}.safetensors") for out in (alone, together)]
+    assert distance(*ends) < 1e-5

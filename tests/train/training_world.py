@@ -1,0 +1,173 @@
+"""Small real things to train: separable features, painted images, tiny backbones of the real libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+from backbones.torchvision_ops import ensure_torchvision
+from probe import heads, methods
+from probe.heads import Head
+from probe.recipe import Method as Choice
+from probe.train import augment
+from probe.train.feed import FeatureFeed, ImageFeed
+from probe.train.loop import Task, Training
+from probe.train.network import Network
+from probe.train.settings import Train
+
+ensure_torchvision()  # before timm, which wants torchvision
+
+N, D, K = 203, 12, 5  # 203 = 12 * 16 + 11: the last batch is short
+
+
+def blobs(n: int = N, *, seed: int = 0) -> tuple[torch.Tensor, np.ndarray]:
+    """Overlapping clouds of unequal spread, one a class."""
+    rng = torch.Generator().manual_seed(seed)
+    y = torch.randint(K, (n,), generator=rng)
+    centres = 0.8 * torch.randn(K, D, generator=torch.Generator().manual_seed(99))
+    spread = torch.linspace(0.7, 1.6, K)[y].unsqueeze(1)
+    return centres[y] + spread * torch.randn(n, D, generator=rng), y.numpy()
+
+
+def method(name: str = "erm", labels: Any = None, dim: int = D, num_classes: int = K, **params: Any) -> Any:
+    counts = np.bincount(blobs()[1] if labels is None else labels, minlength=num_classes)
+    return methods.make(name, params, num_classes=num_classes, class_counts=counts, dim=dim)
+
+
+def feature_training(
+    name: str = "erm",
+    params: dict[str, Any] | None = None,
+    *,
+    folder: Path | None = None,
+    epochs: int = 3,
+    head: Head | None = None,
+    encoder: nn.Module | None = None,
+    held: bool = False,
+    digest: str = "recipe",
+    seed: int = 0,
+    **settings: Any,
+) -> Training:
+    """Training on blobs; an encoder with dropout stands in for a backbone's randomness."""
+    X, y = blobs()
+    torch.manual_seed(7)
+    head = head or heads.make("linear", D, K)
+    network = Network(encoder or nn.Identity(), head)
+    feed = FeatureFeed(X, y, [f"blob-{i}" for i in range(len(y))])
+    other = FeatureFeed(*blobs(60, seed=1), ids=[f"held-{i}" for i in range(60)]) if held else None
+    task = Task(
+        network, method(name, **(params or {})), feed, K, settings.pop("optimizer", "sgd"), epochs, other
+    )
+    options = {"batch_size": 16, "lr": 0.1, **settings}
+    return Training(task, Train(**options), seed=seed, folder=folder, digest=digest, show=False)
+
+
+def wobbly_encoder() -> nn.Module:
+    """Dropout and batch-norm: a stream of random numbers and a running memory to lose."""
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(D, D), nn.BatchNorm1d(D), nn.ReLU(), nn.Dropout(0.3))
+
+
+class Pictures:
+    """Labelled pictures in memory, in the shape of a split."""
+
+    def __init__(self, n: int = 40, size: int = 40, classes: int = 4, *, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.name = "pictures"
+        self.labels = np.arange(n) % classes
+        self.ids = [f"picture-{i}" for i in range(n)]
+        colours = rng.integers(40, 215, (classes, 3)) if seed == 0 else None
+        base = np.random.default_rng(0).integers(40, 215, (classes, 3)) if colours is None else colours
+        noise = rng.normal(0, 40, (n, size, size, 3))
+        self.pixels = np.clip(base[self.labels][:, None, None] + noise, 0, 255).astype(np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return Image.fromarray(self.pixels[index]), int(self.labels[index])
+
+
+def image_feed(
+    pictures: Any, backbone: Any, settings: Train, *, seed: int = 0, workers: int = 0
+) -> ImageFeed:
+    numbers = backbone.preprocessing
+    return ImageFeed(
+        pictures,
+        plain_pixels=numbers.pixels,
+        random_pixels=augment.random_view(settings.augment, numbers, backbone.train_transform.augmentation),
+        normalise=numbers.normalise,
+        seed=seed,
+        workers=workers,
+        device=torch.device("cpu"),
+    )
+
+
+def tiny_vit(folder: Path, size: int = 32) -> Any:
+    """timm's test_vit, through the real loading path."""
+    import timm
+    from timm.models._hub import save_for_hf
+
+    import backbones
+
+    if not (folder / "config.json").exists():
+        torch.manual_seed(0)
+        save_for_hf(timm.create_model("test_vit"), folder, safe_serialization=True)
+    return backbones.load(f"timm:{folder}", image_size=size)
+
+
+def tiny_resnet(folder: Path) -> Any:
+    """timm's test_resnet: batch-norm everywhere."""
+    import timm
+    from timm.models._hub import save_for_hf
+
+    import backbones
+
+    if not (folder / "config.json").exists():
+        torch.manual_seed(0)
+        save_for_hf(timm.create_model("test_resnet"), folder, safe_serialization=True)
+    return backbones.load(f"timm:{folder}", image_size=32)
+
+
+def image_training(
+    backbone: Any,
+    name: str = "erm",
+    params: dict[str, Any] | None = None,
+    *,
+    folder: Path | None = None,
+    epochs: int = 2,
+    pictures: Pictures | None = None,
+    seed: int = 0,
+    workers: int = 0,
+    **settings: Any,
+) -> Training:
+    pictures = pictures or Pictures()
+    classes = int(pictures.labels.max()) + 1
+    optimizer = settings.pop("optimizer", "sgd")
+    options = Train(**{"batch_size": 16, "lr": 0.01, **settings})
+    backbone.encoder.requires_grad_(True)
+    built = method(name, pictures.labels, backbone.dim, classes, **(params or {}))
+    network = Network(backbone.encoder, heads.make("linear", backbone.dim, classes))
+    feed = image_feed(pictures, backbone, options, seed=seed, workers=workers)
+    task = Task(network, built, feed, classes, optimizer, epochs)
+    return Training(task, options, seed=seed, folder=folder, digest="images", show=False)
+
+
+def choice(name: str, **params: Any) -> Choice:
+    return Choice(name=name, **params)
+
+
+def weights(training: Training) -> dict[str, torch.Tensor]:
+    return training.network.snapshot()
+
+
+def same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    return max(float((a[name].double() - b[name].double()).abs().max()) for name in a)
