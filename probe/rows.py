@@ -20,9 +20,11 @@ that declaration, so they cannot drift apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from probe.errors import UserError
@@ -53,7 +55,8 @@ class Rows:
         """
         if targets.is_floating_point():
             return self._expected(logits, targets)
-        losses = F.cross_entropy(self.adjust(logits, targets), targets, reduction="none")
+        scale = None if self.scale is None else self.scale.to(logits)[targets].unsqueeze(1)
+        losses = _CrossEntropy.apply(logits, self.adjust(logits.detach(), targets), targets, scale)[0]
         return losses, None if self.weight is None else self.weight.to(losses)[targets]
 
     def _expected(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -81,3 +84,29 @@ class Rows:
         ]
         shifted = self.shift is not None and not torch.allclose(self.shift, self.shift[..., :1], rtol=1e-6)
         return not level and not shifted
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """CE(a z + c, y) by row. The gradient a (softmax - onehot) is one pass over N x K, where the graph of
+    scale, log-softmax and pick would take three."""
+
+    @staticmethod
+    def forward(
+        logits: Tensor, adjusted: Tensor, targets: Tensor, scale: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        log_p = F.log_softmax(adjusted, dim=1)
+        return -log_p.gather(1, targets.unsqueeze(1)).squeeze(1), log_p
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1], inputs[2], inputs[3])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+        log_p, targets, scale = ctx.saved_tensors
+        grad = grad.unsqueeze(1) if scale is None else grad.unsqueeze(1) * scale
+        p = log_p.exp()
+        p.scatter_add_(1, targets.unsqueeze(1), p.new_full((len(p), 1), -1.0))
+        return p.mul_(grad), None, None, None

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from probe.stats import Groups
 
-CHUNK = 2**17  # elements of a block of differences: stays in cache, and its memory is used again
+CHUNK = 2**15  # elements of a block of differences: in cache, on one thread, its memory used again
 GRAM = 10  # a pair by difference costs about as much as this many entries of a Gram product
 
 
