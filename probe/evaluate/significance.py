@@ -9,10 +9,10 @@ set is described by how often each *value* occurs in each class: one multinomial
 random index an image, with exactly the distribution of the image-wise bootstrap. One set of draws (B x K)
 serves every weighting by one product.
 
-Seeds. A handful of seeds cannot be resampled usefully: that bootstrap is far too narrow. Instead each draw
-takes a plausible variance between seeds (the observed one times (S - 1) / chi^2, which makes Student's t of
-it) and a normal error of that size. Seeds also differ because each errs on other images, which the image
-draws have counted already; that part (the interaction of a two-way layout) is taken out of the variance.
+Seeds. A handful of seeds cannot be resampled usefully: that bootstrap is far too narrow. Instead their
+error is drawn from Student's t with S - 1 degrees of freedom. Seeds also differ because each errs on other
+images (the interaction of a two-way layout), which resampling images would count a second time: the image
+draws are shrunk by that part, which many images determine well.
 
 Counts are whole, so an interval is widened by half of the step that one image makes (continuity correction).
 """
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,22 +113,19 @@ def estimate(drawn: Draws, weight: NDArray[np.float64]) -> Estimate | None:
         return None
     w = weight[used]
     by_seed = drawn.by_seed[:, used] @ w
-    mean, seeds = float(by_seed.mean()), len(by_seed)
+    mean, seeds, draws = float(by_seed.mean()), len(by_seed), len(drawn.images)
     rng = np.random.default_rng(drawn.seed)
 
-    def misjudged(freedom: int) -> NDArray[np.float64]:
-        """How far a variance with so many degrees of freedom may be off: a normal over it is Student's t."""
-        return rng.chisquare(max(freedom, 1), len(drawn.images)) / max(freedom, 1)
-
-    of_images = drawn.images[:, used] @ w - mean
+    error = drawn.images[:, used] @ w - mean
+    error /= np.sqrt(_misjudged(int(drawn.n[used].sum()) - len(w), draws, rng))
+    variance = float(error.var())
     between = float(by_seed.var(ddof=1)) / seeds if seeds > 1 else 0.0
-    shared = float(drawn.interaction[used] @ w**2)
-    variance = float(of_images.var()) + max(0.0, between - shared)
-
-    sample = mean + of_images / np.sqrt(misjudged(int(drawn.n[used].sum()) - len(w)))
     if between > 0:
-        of_seeds = np.sqrt(np.maximum(between / misjudged(seeds - 1) - shared, 0))
-        sample += of_seeds * rng.standard_normal(len(sample))
+        kept = max(0.0, 1 - float(drawn.interaction[used] @ w**2) / variance) if variance > 0 else 0.0
+        variance = kept * variance + between
+        error *= np.sqrt(kept)
+        error += np.sqrt(between / _misjudged(seeds - 1, draws, rng)) * rng.permutation(_normal_levels(draws))
+    sample = mean + error
     half_step = 0.5 * float((w / drawn.n[used]).max()) / seeds if variance > 0 else 0.0
     low, high = np.percentile(sample, [100 * LEVEL / 2, 100 * (1 - LEVEL / 2)])
     # Welch-Satterthwaite: only the part between seeds has few degrees of freedom
@@ -135,6 +133,26 @@ def estimate(drawn: Draws, weight: NDArray[np.float64]) -> Estimate | None:
     distance = (abs(mean) - half_step) / np.sqrt(variance) if variance > 0 else 0.0
     p = _p_value(sample * np.sign(mean) - half_step, distance, freedom)
     return Estimate(mean, (float(low) - half_step, float(high) + half_step), p)
+
+
+def _misjudged(freedom: int, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """How far a variance of so many degrees of freedom may be off: a normal over its root is Student's t."""
+    return _chi2_levels(max(freedom, 1), draws)[rng.permutation(draws)]
+
+
+@lru_cache(maxsize=64)
+def _chi2_levels(freedom: int, draws: int) -> NDArray[np.float64]:
+    """Quantiles of chi^2 / freedom in the middle of `draws` equal cells: tails free of chance."""
+    from scipy.special import chdtri
+
+    return chdtri(freedom, (np.arange(draws) + 0.5) / draws) / freedom
+
+
+@lru_cache(maxsize=4)
+def _normal_levels(draws: int) -> NDArray[np.float64]:
+    from scipy.special import ndtri
+
+    return ndtri((np.arange(draws) + 0.5) / draws)
 
 
 def _p_value(sample: NDArray[np.float64], distance: float, freedom: float) -> float:

@@ -114,11 +114,15 @@ def test_intervals_cover_and_equal_methods_are_rarely_called_different():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seeds", "seed_effect"), [(1, 0.0), (3, 0.2), (5, 0.3)])
-def test_in_two_thousand_experiments_the_intervals_keep_their_promise(seeds, seed_effect):
-    covered, called = simulate(2000, seeds=seeds, seed_effect=seed_effect, draws=1000)
-    assert 0.93 <= covered <= 0.97
-    assert called <= 0.05
+def test_in_two_thousand_experiments_a_setting_the_intervals_keep_their_promise():
+    """One seed; five that hardly differ; five that differ more than the images do."""
+    calls = []
+    for seeds, seed_effect in ((1, 0.0), (5, 0.1), (5, 0.3)):
+        covered, called = simulate(2000, seeds=seeds, seed_effect=seed_effect, draws=sig.DRAWS)
+        assert 0.93 <= covered <= 0.97, (seeds, seed_effect)
+        assert called <= 0.065, (seeds, seed_effect)  # 5 % and three standard errors of 2,000 trials
+        calls.append(called)
+    assert np.mean(calls) <= 0.05
 
 
 def test_holm_on_a_case_worked_by_hand():

@@ -26,7 +26,7 @@ def neighbours(train: Rows, train_labels: Labels, test: Rows, num_classes: int, 
         torch.from_numpy(train_labels),
         torch.from_numpy(np.ascontiguousarray(test)),
         num_classes=num_classes,
-        k=min(k, len(train)),
+        k=k,
         weighted=False,
     )
     return votes.argmax(dim=1).numpy()

@@ -11,7 +11,7 @@ def test_norms_by_hand():
 
 
 def test_class_mean_angle_by_hand():
-    """Two rows at a right angle and one opposite to the first: (1 + 0 - 1)/3, (0 + 1 + 0)/3, (-1 + 0 + 1)/3."""
+    """Two rows at a right angle, one opposite to the first: (1 + 0 - 1)/3, (0 + 1 + 0)/3, (-1 + 0 + 1)/3."""
     rows = np.array([[2.0, 0.0], [0.0, 3.0], [-5.0, 0.0]])
     np.testing.assert_allclose(weights.class_mean_angle(rows), [0, 1 / 3, 0], atol=1e-12)
 

@@ -1,0 +1,149 @@
+"""One chart: a Vega-Lite spec whose data is a plain table, so that every chart can also be read as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Spec = dict[str, Any]
+HEIGHT = 260
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+# One accent; groups are its shades, so that darker (or, on black, lighter) always means harder.
+LIGHT = {
+    "ink": "#1b1e24",
+    "faint": "#6b7280",
+    "line": "#e3e6eb",
+    "paper": "#ffffff",
+    "series": ["#2456d6", "#9aa1ac", "#0f8f78", "#c2571a"],
+    "shades": ["#a9c0f5", "#5f88e8", "#16389c"],
+}
+DARK = {
+    "ink": "#e8eaee",
+    "faint": "#9aa3b2",
+    "line": "#2c313a",
+    "paper": "#14161a",
+    "series": ["#86a8ff", "#7b8494", "#4fd0b5", "#f0995c"],
+    "shades": ["#3f5aa6", "#7d9ff2", "#d5e0ff"],
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """`columns` maps the fields of the spec to headings of the plain table; `rows` are its lines."""
+
+    name: str  # of its file and its element
+    title: str
+    note: str  # how to read it, and what it cannot say
+    columns: Mapping[str, str]
+    rows: Sequence[Sequence[Any]]
+    spec: Spec  # without data and theme
+
+    def embedded(self) -> dict[str, Any]:
+        """What the page needs: the data once, for the chart and for the table."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "columns": dict(self.columns),
+            "rows": [list(row) for row in self.rows],
+            "spec": self.spec,
+        }
+
+    def whole(self) -> Spec:
+        """A spec that stands alone, in the light theme, for static files."""
+        values = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return {
+            "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+            "title": self.title,
+            "width": 640,
+            **_resized(self.spec, 640),
+            "data": {"values": values},
+            "config": theme(LIGHT),
+        }
+
+
+def _resized(spec: Spec, width: int) -> Spec:
+    """ "container" means the page's column; a file has none."""
+    return {k: width if (k, v) == ("width", "container") else v for k, v in spec.items()}
+
+
+def theme(colours: Mapping[str, Any]) -> Spec:
+    """Vega-Lite configuration: quiet axes, the text carries the weight."""
+    label = {
+        "labelColor": colours["faint"],
+        "titleColor": colours["faint"],
+        "labelFont": FONT,
+        "titleFont": FONT,
+    }
+    return {
+        "background": "transparent" if colours is DARK else colours["paper"],
+        "font": FONT,
+        "view": {"stroke": None},
+        "title": {
+            "color": colours["ink"],
+            "font": FONT,
+            "anchor": "start",
+            "fontSize": 14,
+            "fontWeight": 600,
+        },
+        "axis": {
+            **label,
+            "domain": False,
+            "ticks": False,
+            "gridColor": colours["line"],
+            "labelPadding": 6,
+            "titlePadding": 10,
+            "titleFontWeight": "normal",
+            "labelFontSize": 11,
+            "titleFontSize": 12,
+        },
+        "axisX": {"grid": False},
+        "legend": {**label, "title": None, "orient": "top", "labelFontSize": 12, "symbolStrokeWidth": 3},
+        "header": {**label, "titleFontWeight": "normal", "labelFontSize": 12, "labelFontWeight": 600},
+        "range": {"category": colours["series"], "ordinal": colours["shades"]},
+        "line": {"strokeWidth": 2},
+        "point": {"filled": True, "size": 42, "opacity": 0.8},
+        "circle": {"size": 34, "opacity": 0.7},
+        "rule": {"color": colours["faint"]},
+        "boxplot": {"size": 14},
+        "text": {"color": colours["ink"], "font": FONT},
+    }
+
+
+def quantity(field: str, title: str, **options: Any) -> Spec:
+    """An axis for numbers; the scale fits the data unless `zero` is asked for."""
+    scale = {"zero": options.pop("zero", False), "nice": options.pop("nice", True)}
+    return {"field": field, "type": "quantitative", "title": title, "scale": scale, **options}
+
+
+# An order is given by a scale's domain, never by "sort": Vega-Lite compiles sorted values into expressions,
+# and a hostile class name would end up in one.
+
+
+def lines(field: str, order: Sequence[str]) -> Spec:
+    """A row of the chart for each name, from top to bottom."""
+    return {"field": field, "type": "nominal", "title": None, "scale": {"domain": list(order)}}
+
+
+def series(field: str, order: Sequence[str]) -> Spec:
+    """Methods or classifiers by colour, the run's own first."""
+    return {"field": field, "type": "nominal", "scale": {"domain": list(order)}}
+
+
+def shade(order: Sequence[str]) -> Spec:
+    """Groups by the shades of the accent, hardest strongest."""
+    return {
+        "field": "group",
+        "type": "ordinal",
+        "scale": {"domain": list(order), "range": "ordinal"},
+    }
+
+
+def hint(columns: Mapping[str, str]) -> list[Spec]:
+    """What hovering shows: every column, numbers rounded."""
+    text = {"class", "group", "method", "classifier", "statistic", "verdict", "data", "backbone"}
+    return [
+        {"field": field, "title": heading, **({} if field in text else {"format": ".4~g"})}
+        for field, heading in columns.items()
+    ]

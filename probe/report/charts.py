@@ -1,0 +1,173 @@
+"""The charts of a run's results: which classes suffer, and what the method changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from probe.report import words
+from probe.report.chart import HEIGHT, Chart, hint, lines, quantity, series, shade
+
+Result = Mapping[str, Any]
+
+
+def of_result(result: Result) -> Iterator[Chart]:
+    """The charts that this result has the numbers for, in reading order."""
+    yield accuracy_curve(result)
+    if result.get("versus"):
+        yield group_gains(result)
+        if result["versus"].get("by_class"):
+            yield class_gains(result)
+
+
+def method_of(result: Result) -> str:
+    """What the run's own method is called beside its reference."""
+    recipe = result.get("recipe") or {}
+    method = recipe.get("method") or {}
+    return str(result.get("method") or method.get("name") or "model")
+
+
+def classes_by_ease(result: Result) -> list[str]:
+    """Class names from the easiest to the hardest, by the ranking that made the groups."""
+    return [name for group in result["test"]["groups"].values() for name in group["classes"]]
+
+
+def accuracy_curve(result: Result) -> Chart:
+    """Classes sorted by accuracy, each method in its own order (MR² poster, figure 1)."""
+    columns = {"rank": "rank", "class": "class", "accuracy": "accuracy %", "method": "method"}
+    blocks = {method_of(result): result["test"]}
+    if result.get("reference"):
+        blocks[result["versus"]["method"]] = result["reference"]
+    rows = []
+    for method, block in blocks.items():
+        known = sorted((r for r in block["by_class"] if r["n"]), key=lambda r: -r["accuracy"])
+        rows += [(i + 1, r["name"], round(100 * r["accuracy"], 2), method) for i, r in enumerate(known)]
+    return Chart(
+        "class-accuracy",
+        "Accuracy of every class, sorted",
+        "Each line has its own order, best class first. One that falls late and little treats classes alike.",
+        columns,
+        rows,
+        {
+            "width": "container",
+            "height": HEIGHT + 40,
+            "mark": {"type": "line", "interpolate": "monotone", "point": {"size": 22, "filled": True}},
+            "encoding": {
+                "x": quantity(
+                    "rank", "classes, best to worst", nice=False, axis={"tickMinStep": 1, "format": "d"}
+                ),
+                "y": quantity("accuracy", "accuracy %"),
+                "color": series("method", list(blocks)),
+                "tooltip": hint(columns),
+            },
+        },
+    )
+
+
+def group_gains(result: Result) -> Chart:
+    """The gain over the reference, overall and by group, with its interval."""
+    versus = result["versus"]
+    columns = {
+        "statistic": "",
+        "gain": "gain, points",
+        "low": "95 % from",
+        "high": "to",
+        "verdict": "verdict",
+    }
+    rows = [
+        (name.replace("_", " "), *(round(100 * v, 3) for v in (g["mean"], *g["ci"])), words.verdict(g))
+        for name, g in versus["gain"].items()
+        if g is not None
+    ]
+    order = [row[0] for row in rows]
+    y = lines("statistic", order)
+    colour = {**series("call", ["clear", words.NO_CHANGE]), "legend": None}
+    return Chart(
+        "group-gains",
+        f"Gain over {versus['method']}, in percentage points",
+        "Dots are gains, bars 95 % intervals of a paired bootstrap. A bar that holds 0 is no clear change.",
+        columns,
+        rows,
+        {
+            "width": "container",
+            "height": 34 * len(rows),
+            "transform": [
+                {
+                    "calculate": f"datum.verdict === '{words.NO_CHANGE}' ? datum.verdict : 'clear'",
+                    "as": "call",
+                }
+            ],
+            "encoding": {"y": {**y, "axis": {"labelFontSize": 13}}},
+            "layer": [
+                {
+                    "mark": {"type": "rule", "strokeDash": [3, 3]},
+                    "encoding": {
+                        "x": {"datum": 0, "type": "quantitative"},
+                        "y": {"value": 0},
+                        "y2": {"value": "height"},
+                    },
+                },
+                {
+                    "mark": {"type": "rule", "strokeWidth": 3},
+                    "encoding": {
+                        "x": quantity("low", "gain, percentage points"),
+                        "x2": {"field": "high"},
+                        "color": colour,
+                    },
+                },
+                {
+                    "mark": {"type": "point", "size": 90, "opacity": 1},
+                    "encoding": {
+                        "x": quantity("gain", "gain, percentage points"),
+                        "color": colour,
+                        "tooltip": hint(columns),
+                    },
+                },
+            ],
+        },
+    )
+
+
+def class_gains(result: Result) -> Chart:
+    """The gain of every class, in the order of the ranking that made the groups."""
+    gain = {row["name"]: row for row in result["versus"]["by_class"]}
+    group_of = {row["name"]: row["group"] for row in result["test"]["by_class"]}
+    columns = {
+        "rank": "rank",
+        "class": "class",
+        "group": "group",
+        "gain": "gain, points",
+        "p": "p (Holm)",
+    }
+    rows = [
+        (
+            i + 1,
+            name,
+            group_of[name],
+            round(100 * gain[name]["mean"], 2),
+            float(f"{gain[name]['p_holm']:.3g}"),
+        )
+        for i, name in enumerate(classes_by_ease(result))
+        if gain[name]["mean"] is not None
+    ]
+    return Chart(
+        "class-gains",
+        "Gain of every class, easiest to hardest",
+        "Classes are ordered by the ranking that made the groups, not by their own test accuracy, which "
+        "would make every method look good on the right.",
+        columns,
+        rows,
+        {
+            "width": "container",
+            "height": HEIGHT,
+            "mark": {"type": "bar", "width": {"band": 0.8}} if len(rows) <= 120 else {"type": "circle"},
+            "encoding": {
+                "x": {"field": "rank", "type": "ordinal", "axis": None}
+                if len(rows) <= 120
+                else quantity("rank", "classes, easiest to hardest", nice=False),
+                "y": quantity("gain", "gain, percentage points", zero=True),
+                "color": shade(list(result["test"]["groups"])),
+                "tooltip": hint(columns),
+            },
+        },
+    )

@@ -1,0 +1,162 @@
+"""The forms that diagnostics take (a dot a class, a distribution, boxes) and how they see a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from probe.report.chart import HEIGHT, Chart, Spec, hint, lines, quantity, series, shade
+
+LEVELS = 41  # quantiles of every stored distribution, from 0 to 1
+CLASS = {"rank": "rank", "class": "class", "group": "group", "accuracy": "accuracy %"}
+
+
+class View:
+    """A result as the panels read it: classes in the order of ease, with their group and accuracy."""
+
+    def __init__(self, result: Mapping[str, Any]) -> None:
+        self.result = result
+        self.block: Mapping[str, Any] = result.get("diagnostics") or {}
+        self.features: Mapping[str, Any] = self.block.get("features") or {}
+        self.methods: Mapping[str, Any] = self.block.get("methods") or {}
+        self.groups = list(result["test"]["groups"])
+        self.rows = {row["name"]: row for row in result["test"]["by_class"]}
+        names = list(self.block.get("classes") or self.rows)
+        order = [name for group in result["test"]["groups"].values() for name in group["classes"]]
+        index = {name: k for k, name in enumerate(names)}
+        self.order = [(rank + 1, index[name], self.rows[name]) for rank, name in enumerate(order)]
+
+    def by_class(self, values: Sequence[float | None]) -> Iterator[tuple[Any, ...]]:
+        """(rank, class, group, accuracy %, value) of every class that has them."""
+        for rank, k, row in self.order:
+            if values[k] is not None and row["accuracy"] is not None:
+                yield rank, row["name"], row["group"], round(100 * row["accuracy"], 2), values[k]
+
+
+def against_accuracy(
+    view: View, values: Sequence[float | None] | None, what: str, **about: str
+) -> Chart | None:
+    """A dot a class: accuracy against some measure."""
+    if not values:
+        return None
+    columns = {**CLASS, "value": what}
+    return Chart(
+        columns=columns,
+        rows=list(view.by_class(values)),
+        spec={
+            "width": "container",
+            "height": HEIGHT,
+            "mark": "circle",
+            "encoding": {
+                "x": quantity("value", what),
+                "y": quantity("accuracy", "accuracy %"),
+                "color": shade(view.groups),
+                "tooltip": hint(columns),
+            },
+        },
+        **about,
+    )
+
+
+def along_classes(
+    view: View, tables: Mapping[str, Sequence[float | None]], what: str, **about: str
+) -> Chart | None:
+    """Dots along the classes, easiest to hardest, one colour a method."""
+    if not tables:
+        return None
+    columns = {**CLASS, "value": what, "method": "method"}
+    rows = [(*row, name) for name, values in tables.items() for row in view.by_class(values)]
+    return Chart(
+        columns=columns,
+        rows=rows,
+        spec={
+            "width": "container",
+            "height": HEIGHT,
+            "mark": "circle",
+            "encoding": {
+                "x": quantity("rank", "classes, easiest to hardest", nice=False),
+                "y": quantity("value", what),
+                "color": series("method", list(tables)),
+                "tooltip": hint(columns),
+            },
+        },
+        **about,
+    )
+
+
+def distribution(
+    tables: Mapping[str, Mapping[str, Sequence[float]]], what: str, groups: Sequence[str], **about: str
+) -> Chart:
+    """Cumulative distributions: `tables[method][group]` are quantiles at equally spaced levels."""
+    columns = {"method": "method", "group": "group", "share": "share of images", "value": what}
+    rows = [
+        (method, group, i / (len(values) - 1), float(f"{v:.4g}"))
+        for method, table in tables.items()
+        for group, values in table.items()
+        for i, v in enumerate(values)
+    ]
+    dash: Spec = {"strokeDash": {**series("method", list(tables))}} if len(tables) > 1 else {}
+    return Chart(
+        columns=columns,
+        rows=rows,
+        spec={
+            "width": "container",
+            "height": HEIGHT,
+            "mark": {"type": "line", "clip": True},
+            "encoding": {
+                "x": quantity("value", what),
+                "y": quantity("share", "share of images below", axis={"format": ".0%"}),
+                "color": shade(groups),
+                "order": {"field": "share", "type": "quantitative"},
+                **dash,
+                "tooltip": hint(columns),
+            },
+        },
+        **about,
+    )
+
+
+def boxes(
+    tables: Mapping[str, Mapping[str, Sequence[float]]], what: str, groups: Sequence[str], **about: str
+) -> Chart:
+    """The middle half, the median and the middle nine tenths of each group, drawn from stored quantiles."""
+    columns = {
+        "method": "method",
+        "group": "group",
+        "p5": "5 %",
+        "q1": "25 %",
+        "median": "median",
+        "q3": "75 %",
+        "p95": "95 %",
+    }
+    at = [round(level * (LEVELS - 1)) for level in (0.05, 0.25, 0.5, 0.75, 0.95)]
+    rows = [
+        (method, group, *(float(f"{values[i]:.4g}") for i in at))
+        for method, table in tables.items()
+        for group, values in table.items()
+        if values
+    ]
+    y = lines("group", groups)
+    offset: Spec = {"yOffset": series("method", list(tables))} if len(tables) > 1 else {}
+    colour = series("method", list(tables)) if len(tables) > 1 else shade(groups)
+    return Chart(
+        columns=columns,
+        rows=rows,
+        spec={
+            "width": "container",
+            "height": len(rows) * (28 if len(tables) > 1 else 44),
+            "encoding": {"y": y, **offset, "color": colour},
+            "layer": [
+                {"mark": "rule", "encoding": {"x": quantity("p5", what), "x2": {"field": "p95"}}},
+                {
+                    "mark": {"type": "bar", "size": 12, "cornerRadius": 2},
+                    "encoding": {"x": quantity("q1", what), "x2": {"field": "q3"}, "tooltip": hint(columns)},
+                },
+                {
+                    "mark": {"type": "tick", "thickness": 2, "size": 18, "color": "#f5f6f8"},
+                    "encoding": {"x": quantity("median", what), "color": {"value": "#11141a"}},
+                },
+            ],
+        },
+        **about,
+    )

@@ -1,0 +1,123 @@
+"""report.html: one file that opens from disk, asks the network for nothing, and shows a whole run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import resources
+from importlib.metadata import version
+from typing import Any
+
+from probe.errors import UserError
+from probe.features.location import cache_root
+from probe.files import write_atomic
+from probe.report import charts, panels, sections
+from probe.report.chart import DARK, LIGHT, Chart, theme
+from probe.report.markup import element, json_in_script, text
+
+# Nothing may be fetched, whatever a page holds; Vega compiles its expressions, hence unsafe-eval.
+POLICY = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline' 'unsafe-eval'; base-uri 'none'; form-action 'none'"
+)
+
+
+def render(result: Mapping[str, Any], *, thumbnails: Mapping[str, str] | None = None) -> str:
+    """The page of one run; `thumbnails` maps test ids to data URIs of small images.
+
+    >>> Path("report.html").write_text(render(json.loads(Path("result.json").read_text())))
+    """
+    results, diagnostics = list(charts.of_result(result)), list(panels.of_result(result))
+    body = [
+        element("section", sections.cards(result) + sections.remarks(result), aria_label="Headline results"),
+        _section("accuracy", "Which classes suffer", "".join(figure(c) for c in results)),
+        _section("table", "Every class", sections.class_table(result)),
+    ]
+    if sections.has_confusions(result):
+        body.append(
+            _section("confusions", "What is taken for what", sections.confusions(result, thumbnails or {}))
+        )
+    if diagnostics:
+        body.append(_section("why", "Why", element("div", "".join(map(figure, diagnostics)), cls="panels")))
+    body.append(_section("reproduce", "Reproduce", sections.reproduce(result)))
+    return assemble(sections.title(result), sections.subtitle(result), body, [*results, *diagnostics])
+
+
+WIDE = {"class-accuracy", "group-gains", "class-gains", "prediction-bias-groups", "t-sne"}
+
+
+def figure(chart: Chart) -> str:
+    """A chart with its reading aid and, folded, the same numbers as a table."""
+    caption = element("figcaption", element("h3", text(chart.title)) + element("p", text(chart.note)))
+    label = f"Chart: {chart.title}. {chart.note} The same numbers follow as a table."
+    place = element("div", "", id=f"chart-{chart.name}", cls="chart", role="img", aria_label=label)
+    numbers = element(
+        "details",
+        element("summary", "The numbers as a table") + element("div", "", cls="tall", tabindex="0"),
+        data_chart=chart.name,
+    )
+    return element("figure", caption + place + numbers, cls="wide" if chart.name in WIDE else None)
+
+
+def _section(name: str, heading: str, content: str) -> str:
+    return element("section", element("h2", text(heading), id=name) + content, aria_labelledby=name)
+
+
+def assemble(title: str, subtitle: str, body: Iterable[str], shown: Iterable[Chart]) -> str:
+    """A whole page from its sections; used by the page of a run and by that of a comparison."""
+    sections_html = list(body)
+    data = {
+        "charts": [chart.embedded() for chart in shown],
+        "themes": {"light": {**theme(LIGHT), "background": "transparent"}, "dark": theme(DARK)},
+    }
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{text(POLICY)}">'
+        f'<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
+        f"<title>{text(title)}</title><style>{_static('page.css')}</style>"
+    )
+    top = element(
+        "header", element("h1", text(title)) + element("p", subtitle, cls="sub") + _contents(sections_html)
+    )
+    return (
+        f'<!doctype html>\n<html lang="en"><head>{head}</head><body>'
+        '<a class="skip" href="#content">Skip to the results</a>'
+        f'{top}<main id="content">{"".join(sections_html)}</main>'
+        f"{element('footer', 'Written by mr2-probe. Accuracies are percentages; intervals are 95 %.')}"
+        f'<script type="application/json" id="page-data">{json_in_script(data)}</script>'
+        f'<script type="text/plain" id="library">{library()}</script>'
+        f"<script>{_static('page.js')}</script></body></html>\n"
+    )
+
+
+def _contents(body: Iterable[str]) -> str:
+    """Links to the sections that have a heading."""
+    links = [m.groups() for part in body for m in re.finditer(r'<h2 id="([a-z]+)">(.*?)</h2>', part)]
+    return element(
+        "nav", "".join(element("a", name, href=f"#{key}") for key, name in links), aria_label="Sections"
+    )
+
+
+@cache
+def _static(name: str) -> str:
+    return (resources.files("probe.report") / "static" / name).read_text(encoding="utf-8")
+
+
+@cache
+def library() -> str:
+    """Vega, Vega-Lite and vega-embed as one script that cannot end its own element.
+
+    Putting it together takes seconds, so it is kept beside the feature cache, a file a version.
+    """
+    import vl_convert
+
+    kept = cache_root() / "report" / f"vega-{version('vl-convert-python')}.js"
+    if kept.is_file():
+        return kept.read_text(encoding="utf-8")
+    bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    script = bundle.replace("</script", "<\\/script")
+    with suppress(UserError, OSError):  # a cache that cannot be written only costs time
+        write_atomic(kept, script)
+    return script

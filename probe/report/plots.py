@@ -1,0 +1,25 @@
+"""Every chart as a file of its own, SVG and PNG, without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from probe.files import write_atomic
+from probe.report.chart import Chart
+
+
+def save(charts: Iterable[Chart], folder: Path) -> list[Path]:
+    """Write `<name>.svg` and `<name>.png` (twice the size, for print) of each chart; returns the paths."""
+    import vl_convert
+
+    written = []
+    for chart in charts:
+        svg = vl_convert.vegalite_to_svg(chart.whole())
+        for name, content in (
+            (f"{chart.name}.svg", svg),
+            (f"{chart.name}.png", vl_convert.svg_to_png(svg, scale=2)),
+        ):
+            write_atomic(folder / name, content)
+            written.append(folder / name)
+    return written

@@ -1,0 +1,71 @@
+"""Finished runs as the report reads them: a folder, a result.json, or predictions from elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from probe.errors import UserError
+from probe.files import write_atomic
+from probe.report import page, thumbnails
+
+PAGE = "report.html"
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where a page was written, and the result it shows."""
+
+    path: Path
+    result: dict[str, Any]
+    plots: list[Path]
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """A run's result; what is missing or damaged is named."""
+    path = folder / RESULT if folder.is_dir() else folder
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{folder} is no run: it has no {RESULT}; name a folder that `probe run` wrote"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}; run it again") from error
+    if not isinstance(content, dict) or not isinstance(content.get("test"), dict):
+        raise UserError(f"{path}: holds no result of a run")
+    return content
+
+
+def write_page(folder: Path, result: Mapping[str, Any], small: Mapping[str, str] | None = None) -> Path:
+    """Write `report.html`, and the thumbnails it shows so that it can be written again."""
+    if small:
+        write_atomic(folder / thumbnails.FILE, json.dumps(dict(small)))
+    write_atomic(folder / PAGE, page.render(result, thumbnails=small or thumbnails.read(folder)))
+    return folder / PAGE
+
+
+def report(source: Path, *, groups: Path | None = None, plots: bool = False) -> Report:
+    """Write the page (and static charts) of a run folder or of a predictions file, beside it."""
+    if source.suffix == ".parquet":
+        from probe.evaluate import elsewhere
+
+        result, folder = elsewhere.result(source, groups=groups), source.parent
+        path = folder / f"{source.stem}-report.html"
+        write_atomic(path, page.render(result))
+    else:
+        if groups is not None:
+            raise UserError("--groups is for predictions files; a run keeps the groups it was judged with")
+        result, folder = read_result(source), source if source.is_dir() else source.parent
+        path = write_page(folder, result)
+    drawn: list[Path] = []
+    if plots:
+        from probe.report import charts, panels
+        from probe.report import plots as static
+
+        drawn = static.save([*charts.of_result(result), *panels.of_result(result)], folder / "plots")
+    return Report(path, result, drawn)

@@ -1,0 +1,257 @@
+"""The parts of a run's page that are text and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from probe.report import words
+from probe.report.charts import method_of
+from probe.report.markup import definitions, element, table, text
+from probe.report.words import gain_interval, interval, percent, plural, signed
+
+Result = Mapping[str, Any]
+TONE = {"better": "better", "worse": "worse", words.NO_CHANGE: "unclear", words.UNKNOWN: "unclear"}
+
+
+def title(result: Result) -> str:
+    """`mr2 with clip-rn50 on pets`."""
+    backbone = (result.get("backbone") or {}).get("name")
+    data = (result.get("data") or {}).get("name")
+    return method_of(result) + (f" with {backbone}" if backbone else "") + (f" on {data}" if data else "")
+
+
+def subtitle(result: Result) -> str:
+    sizes = (result.get("data") or {}).get("sizes") or {}
+    parts = [plural(len(result["test"]["by_class"]), "class")]
+    parts += [
+        f"{sizes[split]:,} {word} images"
+        for split, word in (("train", "training"), ("test", "test"))
+        if split in sizes
+    ]
+    if result.get("seeds"):
+        parts.append(plural(len(result["seeds"]), "seed"))
+    if result.get("groups_by"):
+        parts.append(f"groups by {result['groups_by']}")
+    return text(", ".join(parts))
+
+
+def card(what: str, value: str, more: str, *, main: bool = False) -> str:
+    content = (
+        element("p", text(what), cls="what")
+        + element("p", value, cls="value")
+        + element("p", more, cls="more")
+    )
+    return element("div", content, cls="card main" if main else "card")
+
+
+def _gain(gain: Mapping[str, Any] | None, reference: str) -> str:
+    """`+2.0 over erm (+0.4 to +3.6): better`, coloured by what it says."""
+    if gain is None:
+        return ""
+    said = words.verdict(gain)
+    inside = f"{signed(gain['mean'])} over {text(reference)} ({gain_interval(gain['ci'])}): {said}"
+    return element("span", inside, cls=TONE[said])
+
+
+def cards(result: Result) -> str:
+    """The headline: overall, hardest group, fairness, the worst class."""
+    test, versus = result["test"], result.get("versus")
+    reference = versus["method"] if versus else ""
+    gains = versus["gain"] if versus else {}
+    unit = element("small", " %")
+    shown = [
+        card(
+            "Overall accuracy",
+            percent(test["top1"]) + unit,
+            _gain(gains.get("overall"), reference) or f"95 %: {interval(test['ci'])}",
+            main=True,
+        )
+    ]
+    hardest = list(test["groups"])[-1]
+    if len(test["groups"]) > 1:
+        group = test["groups"][hardest]
+        shown.append(
+            card(
+                f"{hardest.capitalize()} classes ({len(group['classes'])})",
+                percent(group["accuracy"]) + unit,
+                _gain(gains.get(hardest), reference) or f"95 %: {interval(group['ci'])}",
+                main=True,
+            )
+        )
+    shown += [
+        card(
+            "Mean per class",
+            percent(test["mean_per_class"]) + unit,
+            _gain(gains.get("mean_per_class"), reference) or f"95 %: {interval(test['mean_per_class_ci'])}",
+        ),
+        card("Worst class", percent(test["worst"]["accuracy"]) + unit, text(test["worst"]["class"])),
+        card(
+            "Best to worst",
+            f"{percent(test['gap'])}{element('small', ' points')}",
+            f"standard deviation {percent(test['std'])}"
+            + (f", Gini {test['gini']:.3f}" if test.get("gini") is not None else ""),
+        ),
+    ]
+    if test.get("worst_tenth") is not None:
+        shown.append(
+            card("Worst tenth of classes", percent(test["worst_tenth"]) + unit, "mean of their accuracies")
+        )
+    if test.get("top5") is not None and len(test["by_class"]) > 5:
+        shown.append(card("Top-5", percent(test["top5"]) + unit, "truth among the first five guesses"))
+    if test.get("ece") is not None:
+        shown.append(
+            card("Calibration error", percent(test["ece"]) + unit, "expected, over 15 bins of confidence")
+        )
+    return element("div", "".join(shown), cls="cards")
+
+
+def remarks(result: Result) -> str:
+    said = list(result.get("remarks") or [])
+    versus = result.get("versus")
+    if versus and versus.get("seeds") == 1:
+        said.append("one seed only: the intervals come from the test images alone")
+    return element("ul", "".join(element("li", text(r)) for r in said), cls="remarks") if said else ""
+
+
+def class_table(result: Result) -> str:
+    """Every class with a bar, sortable and searchable."""
+    rows = result["test"]["by_class"]
+    versus, reference = result.get("versus"), result.get("reference")
+    gains = {row["name"]: row for row in (versus or {}).get("by_class") or []}
+    before = {row["name"]: row for row in (reference or {}).get("by_class") or []}
+    trained = any("train_n" in row for row in rows)
+    heading = [
+        "class",
+        "group",
+        "test images",
+        *(["training images"] if trained else []),
+        "accuracy %",
+        "95 %",
+    ]
+    optional = {"test images", "training images", "95 %"}
+    if before:
+        heading.append(f"{versus['method']} %" if versus else "reference %")
+    if gains:
+        heading += ["gain", "verdict"]
+    numeric = set(heading) - {"class", "group", "verdict"}
+
+    def line(row: Mapping[str, Any]) -> str:
+        name = row["name"]
+        cells = [element("th", text(name), scope="row"), element("td", text(row["group"]))]
+        cells.append(_number(row["n"], f"{row['n']:,}", optional=True))
+        if trained:
+            cells.append(_number(row.get("train_n"), f"{row.get('train_n', 0):,}", optional=True))
+        cells += [_bar(row["accuracy"]), _number(None, interval(row["ci"]), optional=True, sortable=False)]
+        if before:
+            cells.append(_number(before[name]["accuracy"], percent(before[name]["accuracy"])))
+        if gains:
+            gain = gains[name]
+            said = words.verdict(gain if gain["mean"] is not None else None)
+            cells += [_number(gain["mean"], signed(gain["mean"])), element("td", said, cls=TONE[said])]
+        return element("tr", "".join(cells), data_words=f"{name} {row['group']}")
+
+    def head(name: str) -> str:
+        style = (
+            " ".join(c for c, on in (("number", name in numeric), ("optional", name in optional)) if on)
+            or None
+        )
+        content = text(name) if name == "95 %" else element("button", text(name), type="button")
+        return element("th", content, scope="col", cls=style, aria_sort=None if name == "95 %" else "none")
+
+    ordered = sorted(rows, key=lambda r: (r["accuracy"] is None, r["accuracy"] or 0))
+    caption = "Worst classes first. Verdicts are exact tests, corrected for the number of classes (Holm)."
+    body = element(
+        "table",
+        element("caption", text(caption if gains else "Worst classes first."))
+        + element("thead", element("tr", "".join(map(head, heading))))
+        + element("tbody", "".join(map(line, ordered))),
+        id="classes",
+        cls="sortable",
+    )
+    tools = (
+        '<div class="tools"><label for="search">Search classes</label>'
+        '<input id="search" type="search" placeholder="name or group" autocomplete="off" '
+        'data-search="classes" data-count="found">'
+        '<output id="found" for="search" aria-live="polite"></output></div>'
+    )
+    return tools + element(
+        "div", body, cls="scroll", tabindex="0", role="region", aria_label="Table of classes"
+    )
+
+
+def _number(value: float | None, shown: str, *, optional: bool = False, sortable: bool = True) -> str:
+    style = "number optional" if optional else "number"
+    data = ("" if value is None else f"{value:.6g}") if sortable else None
+    return element("td", text(shown), cls=style, data_value=data)
+
+
+def _bar(accuracy: float | None) -> str:
+    width = 0 if accuracy is None else 100 * accuracy
+    inner = f'<i style="width:{width:.1f}%"></i><b>{percent(accuracy)}</b>'
+    value = "" if accuracy is None else f"{accuracy:.6g}"
+    return element("td", element("span", inner, cls="bar"), cls="number", data_value=value)
+
+
+def has_confusions(result: Result) -> bool:
+    return bool((result.get("diagnostics") or {}).get("confusions"))
+
+
+def confusions(result: Result, thumbnails: Mapping[str, str]) -> str:
+    """The most frequent mistakes, with the surest examples of each where images are at hand."""
+    items = []
+    for row in result["diagnostics"]["confusions"]:
+        said = (
+            f"{element('strong', text(row['true']))} taken for {element('strong', text(row['predicted']))}: "
+            f"{plural(row['count'], 'time')}, {percent(row['share'])} % of the class"
+        )
+        images = "".join(
+            f'<img src="{text(thumbnails[i])}" alt="{text(row["true"])}, taken for {text(row["predicted"])}" '
+            'loading="lazy" width="62" height="62">'
+            for i in row.get("ids", [])
+            if thumbnails.get(i, "").startswith("data:image/")
+        )
+        items.append(
+            element("li", element("p", said) + (element("div", images, cls="thumbs") if images else ""))
+        )
+    note = element(
+        "p", "The most frequent mistakes on the test split; images are the most confident ones.", cls="note"
+    )
+    return note + element("ul", "".join(items), cls="pairs")
+
+
+def reproduce(result: Result) -> str:
+    """The recipe to run again, what it ran on, and how long it took."""
+    import yaml
+
+    parts = []
+    if result.get("recipe"):
+        recipe = yaml.safe_dump(result["recipe"], sort_keys=False, allow_unicode=True)
+        parts.append(
+            element("p", "Save as <code>recipe.yaml</code> and run <code>probe run recipe.yaml</code>.")
+            + element("pre", element("code", text(recipe)), tabindex="0")
+        )
+    if result.get("backbone"):
+        parts.append(element("h3", "Backbone") + definitions(_flat(result["backbone"])))
+    if result.get("data"):
+        parts.append(element("h3", "Data") + definitions(_flat(result["data"])))
+    if result.get("environment"):
+        parts.append(element("h3", "Environment") + definitions(_flat(result["environment"])))
+    if result.get("timing"):
+        rows = [[text(k), f"{v:.1f}"] for k, v in result["timing"].items()]
+        parts.append(table(["stage", "seconds"], rows, caption="Time by stage"))
+    return "".join(parts) or element(
+        "p", "These predictions came from elsewhere; no recipe is known.", cls="note"
+    )
+
+
+def _flat(block: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested values with dotted names; empty ones are left out."""
+    flat: dict[str, Any] = {}
+    for key, value in block.items():
+        name = f"{above}{key}"
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{name}."))
+        elif value not in (None, [], ()):
+            flat[name] = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+    return flat

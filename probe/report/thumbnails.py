@@ -1,0 +1,41 @@
+"""Small pictures of the test images that a page shows, kept with the run so that it can be drawn again."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FILE = "thumbnails.json"
+SIDE = 96  # pixels: sharp at 62 on a dense screen, about 3 kB each
+
+
+def data_uri(image: Any, side: int = SIDE) -> str:
+    """A centred square JPEG of a PIL image, as text."""
+    from PIL import ImageOps
+
+    buffer = io.BytesIO()
+    ImageOps.fit(image.convert("RGB"), (side, side)).save(buffer, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def of_confusions(split: Any, diagnostics: Mapping[str, Any]) -> dict[str, str]:
+    """Thumbnails of the examples in `diagnostics["confusions"]`, found in the split by their row."""
+    wanted = {
+        identity: row
+        for confusion in diagnostics.get("confusions") or []
+        for identity, row in zip(confusion["ids"], confusion["rows"], strict=True)
+    }
+    return {identity: data_uri(split[row][0]) for identity, row in wanted.items()}
+
+
+def read(folder: Path) -> dict[str, str]:
+    """The thumbnails of a run folder; none when it has none."""
+    try:
+        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(k): str(v) for k, v in content.items()} if isinstance(content, dict) else {}

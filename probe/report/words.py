@@ -1,0 +1,45 @@
+"""Numbers as people read them: percentages, signed gains, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MINUS = "\N{MINUS SIGN}"
+UNKNOWN = "\N{EN DASH}"
+NO_CHANGE = "no clear change"
+
+
+def percent(fraction: float | None, digits: int = 1) -> str:
+    return UNKNOWN if fraction is None else f"{100 * fraction:.{digits}f}"
+
+
+def signed(fraction: float | None, digits: int = 1) -> str:
+    """A gain in percentage points, `+2.0`, with a true minus sign; what rounds to nothing has no sign."""
+    if fraction is None:
+        return UNKNOWN
+    rounded = f"{100 * fraction:+.{digits}f}"
+    return rounded.lstrip("+-") if float(rounded) == 0 else rounded.replace("-", MINUS)
+
+
+def interval(ci: Sequence[float] | None, digits: int = 1) -> str:
+    return UNKNOWN if ci is None else " to ".join(percent(v, digits) for v in ci)
+
+
+def gain_interval(ci: Sequence[float] | None, digits: int = 1) -> str:
+    return UNKNOWN if ci is None else " to ".join(signed(v, digits) for v in ci)
+
+
+def verdict(gain: Mapping[str, Any] | None) -> str:
+    """better, worse, or no clear change."""
+    if gain is None:
+        return UNKNOWN
+    if not gain["clear"]:
+        return NO_CHANGE
+    return "better" if gain["mean"] > 0 else "worse"
+
+
+def plural(number: int, noun: str) -> str:
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}" + ("es" if noun.endswith("s") else "s")

@@ -1,0 +1,44 @@
+"""Whatever a name holds, it stays text."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from probe.report import markup, words
+
+hostile = st.text(
+    alphabet=st.sampled_from(list("<>&\"'/!-scriptSCRIPT\u2028\u2029\\ ")), max_size=40
+) | st.text(max_size=40)
+
+
+@given(hostile)
+def test_json_in_a_script_means_the_same_and_cannot_end_it(name):
+    written = markup.json_in_script({"name": name})
+    assert json.loads(written) == {"name": name}
+    assert not set(written) & set("<>&\u2028\u2029")
+
+
+@given(hostile)
+def test_text_holds_no_markup(name):
+    assert not set(markup.text(name)) & set("<>\"'")
+    assert markup.element("p", markup.text(name), title=name).count("<") == 2
+
+
+def test_elements_leave_out_what_is_not_given():
+    assert (
+        markup.element("td", "1", cls="number", data_value="", scope=None)
+        == '<td class="number" data-value="">1</td>'
+    )
+
+
+def test_numbers_as_people_read_them():
+    assert words.percent(0.7374) == "73.7"
+    assert words.percent(None) == "–"
+    assert words.signed(0.02) == "+2.0"
+    assert words.signed(-0.02) == "−2.0"
+    assert words.signed(-0.00001) == "0.0"
+    assert words.gain_interval((-0.01, 0.02)) == "−1.0 to +2.0"
+    assert words.verdict({"mean": -0.1, "clear": True}) == "worse"
+    assert words.verdict({"mean": 0.1, "clear": False}) == "no clear change"
+    assert words.plural(1, "class"), words.plural(1000, "class") == ("1 class", "1,000 classes")

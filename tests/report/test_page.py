@@ -1,0 +1,184 @@
+"""The page in a real browser: it stays inside its file, answers clicks and keys, and keeps names as text."""
+
+import time
+
+import pytest
+
+from probe.report import page
+
+EVIL = "</script><script>alert(1)</script>"
+NAMES = ["Abyssinian", EVIL, "a & b", 'quo"te', "<img src=x onerror=alert(2)>", "{{7*7}}", "line\u2028end"]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, simulate):
+    """The page of twelve classes, some with hostile names, and its thumbnails."""
+    names = NAMES + [f"class {k}" for k in range(len(NAMES), 12)]
+    result = simulate(12, names=names)
+    pixel = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
+    ids = [i for c in result["diagnostics"]["confusions"] for i in c["ids"]]
+    small = dict.fromkeys(ids, pixel) | {ids[0]: "javascript:alert(3)"}
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(page.render(result, thumbnails=small), encoding="utf-8")
+    return path, result
+
+
+@pytest.fixture
+def opened(browser, written):
+    browser.open(written[0])
+    return browser
+
+
+def first_column(browser, shown_only=False):
+    rows = "[...document.querySelectorAll('#classes tbody tr')]"
+    return browser.run(
+        f"{rows}{'.filter(r => !r.hidden)' if shown_only else ''}.map(r => r.cells[0].textContent)"
+    )
+
+
+def test_it_opens_without_console_error_and_without_any_request(opened, written):
+    assert opened.console == []
+    assert [r for r in opened.requests if not r.startswith("data:")] == [written[0].as_uri()]
+
+
+def test_every_chart_is_drawn(opened):
+    charts = opened.run(
+        "[...document.querySelectorAll('.chart')].map(c => [c.id, c.querySelectorAll('svg').length])"
+    )
+    assert len(charts) == 19
+    assert all(drawn == 1 for _, drawn in charts), charts
+    marks = opened.run("document.querySelectorAll('#chart-class-accuracy path').length")
+    assert marks > 2
+
+
+def test_hostile_names_stay_text(opened):
+    assert EVIL in first_column(opened)
+    assert opened.run("document.querySelectorAll('img[src=\"x\"]').length") == 0
+    assert opened.run("[...document.images].every(i => i.src.startsWith('data:image/'))")
+    assert (
+        opened.run("document.querySelectorAll('script').length") == 4
+    )  # data, library as text, page, library
+    opened.run("document.querySelector('details[data-chart=\"class-accuracy\"] summary').click()")
+    opened.wait("document.querySelector('details[data-chart=\"class-accuracy\"] table')")
+    cells = opened.run(
+        "[...document.querySelectorAll('details[data-chart=\"class-accuracy\"] td')].map(c => c.textContent)"
+    )
+    assert EVIL in cells
+
+
+def test_clicking_a_heading_sorts_by_it_and_clicking_again_turns_the_order(opened, written):
+    accuracy = {r["name"]: r["accuracy"] for r in written[1]["test"]["by_class"]}
+    click = "[...document.querySelectorAll('#classes th button')].find(b => b.textContent === '{}').click()"
+    opened.run(click.format("accuracy %"))
+    values = [accuracy[name] for name in first_column(opened)]
+    assert values == sorted(values, reverse=True)
+    opened.run(click.format("accuracy %"))
+    values = [accuracy[name] for name in first_column(opened)]
+    assert values == sorted(values)
+    states = opened.run(
+        "[...document.querySelectorAll('#classes th[aria-sort]')].map(c => c.getAttribute('aria-sort'))"
+    )
+    assert states.count("ascending") == 1
+    assert states.count("none") == len(states) - 1
+    opened.run(click.format("class"))
+    names = opened.run("[...document.querySelectorAll('#classes tbody tr')].map(r => r.cells[0].textContent)")
+    assert names.index("class 10") > names.index("class 9")  # numbers inside names count as numbers
+
+
+def test_the_keyboard_sorts_and_searches(opened):
+    opened.run("document.querySelector('#search').focus()")
+    opened.type("CLASS 1")
+    assert sorted(first_column(opened, shown_only=True)) == ["class 10", "class 11"]
+    assert opened.run("document.querySelector('#found').textContent") == "2 of 12 classes"
+    before = first_column(opened)
+    for _ in range(2):  # from the search field over the table's region to its first heading
+        opened.press("Tab")
+    assert opened.run("document.activeElement.textContent") == "class"
+    opened.press("Enter")
+    after = first_column(opened)
+    assert after != before
+    assert sorted(after) == sorted(before)
+
+
+def test_searching_finds_hostile_names_and_groups(opened):
+    opened.run("document.querySelector('#search').focus()")
+    opened.type("<script>")
+    assert first_column(opened, shown_only=True) == [EVIL]
+    opened.run("document.querySelector('#search').value = ''")
+    opened.type("hard")
+    assert len(first_column(opened, shown_only=True)) == 4
+
+
+def test_a_screen_reader_finds_headings_labels_and_tables(opened):
+    assert opened.run("document.documentElement.lang") == "en"
+    assert opened.run("document.querySelectorAll('h1').length") == 1
+    assert opened.run(
+        "[...document.querySelectorAll('.chart')].every(c => c.getAttribute('aria-label').length > 20)"
+    )
+    assert opened.run("[...document.images].every(i => i.alt.length > 0)")
+    named = "s => s.ariaLabel || document.getElementById(s.getAttribute('aria-labelledby'))"
+    assert opened.run(f"[...document.querySelectorAll('section')].every({named})")
+    assert opened.run("document.querySelector('label[for=search]') !== null")
+    assert opened.run("document.querySelectorAll('#classes tbody th[scope=row]').length") == 12
+    rows = "document.querySelector('details[data-chart=\"group-gains\"] summary').click()"
+    opened.run(rows)
+    opened.wait("document.querySelectorAll('details[data-chart=\"group-gains\"] tbody tr').length === 5")
+
+
+def contrast(foreground, background):
+    def luminance(colour):
+        parts = [int(v) / 255 for v in colour[4:-1].split(",")]
+        linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(foreground), luminance(background)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_light_and_dark_are_both_readable(browser, written, dark):
+    browser.open(written[0], dark=dark)
+    style = "getComputedStyle(document.querySelector('{}')).{}"
+    paper = browser.run(style.format("body", "backgroundColor"))
+    assert (contrast("rgb(0,0,0)", paper) < 3) == dark
+    for selector in ("body", ".sub", ".note", ".better, .worse, .unclear", "nav a"):
+        assert contrast(browser.run(style.format(selector, "color")), paper) >= 4.5, selector
+    assert browser.run("document.querySelector('.chart').dataset.drawn") == ("dark" if dark else "light")
+    assert browser.console == []
+
+
+def test_changing_the_colours_redraws_the_charts(opened):
+    opened.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    opened.wait("[...document.querySelectorAll('.chart')].every(c => c.dataset.drawn === 'dark')")
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_nothing_sticks_out_at_the_side(browser, written, width):
+    browser.open(written[0], width=width)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+def test_it_prints_in_light_colours(browser, written):
+    browser.open(written[0], dark=True)
+    pdf = browser.call("Page.printToPDF", printBackground=False)["data"]
+    assert pdf.startswith("JVBER")  # %PDF in base64
+    browser.wait(
+        "document.querySelector('.chart').dataset.drawn === 'dark'"
+    )  # and the screen gets its own back
+    assert browser.console == []
+
+
+def test_a_thousand_classes_stay_usable(browser, simulate, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(page.render(simulate(1000, per_class=5, seeds=1)), encoding="utf-8")
+    assert path.stat().st_size < 6e6
+    browser.open(path)
+    paint = browser.run("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert paint < 2000
+    begin = time.perf_counter()
+    browser.run("document.querySelector('#search').focus()")
+    browser.type("class 99")
+    assert browser.run("document.querySelector('#found').textContent") == "10 of 1000 classes"
+    browser.run("document.querySelectorAll('#classes th button')[0].click()")
+    assert time.perf_counter() - begin < 2
+    assert browser.console == []
