@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from probe.errors import UserError, nearest
-from probe.features.encoding import Encoder, device_of, evaluation_mode, worth_compiling
+from probe.features.encoding import Encoder, default_batch, device_of, evaluation_mode, worth_compiling
 from probe.features.featureset import FeatureSet
 from probe.features.feeding import Asked, Encoded, default_workers, encoded
 from probe.features.loading import Loader
@@ -26,7 +26,6 @@ from probe.features.store import Entry
 from probe.progress import bar
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
-BATCH = {"cpu": 16, "cuda": 256}  # a CPU stream wants its activations to stay in the caches
 ATTEMPTS = 3  # at an entry that somebody else removes or damages while it is written
 POLL_SECONDS = 0.2  # how often to look whether the runs that hold the last shards have finished them
 
@@ -100,7 +99,7 @@ def extract(
             split,
             entry,
             DTYPES[dtype],
-            batch_size or BATCH.get(device.type, BATCH["cuda"]),
+            batch_size or default_batch(device, backbone.preprocessing.size),
             default_workers(device) if workers is None else workers,
             skip_bad_images,
             progress,
@@ -140,10 +139,13 @@ def _fill(job: Job) -> dict[int, Path]:
             evaluation_mode(job.backbone),
             bar(f"extracting {job.split.name}", rows, "images", show=job.progress and rank == 0) as advance,
         ):
+            encoder = Encoder(
+                job.backbone, batch_size=job.batch_size, autocast=job.autocast, compile=job.compile
+            )
             for _ in range(ATTEMPTS):
                 while missing := entry.missing():
                     before = len(written)
-                    _compute(job, missing, written, advance)
+                    _compute(job, encoder, missing, written, advance)
                     if len(written) == before:
                         time.sleep(POLL_SECONDS)
                 _check_unmoved(job)
@@ -164,15 +166,16 @@ def _check_unmoved(job: Job) -> None:
         raise Unusable(f"the weights of {job.backbone.name} changed during extraction; freeze them first")
 
 
-def _compute(job: Job, missing: list[int], written: list[Path], advance: Callable[[int], None]) -> None:
+def _compute(
+    job: Job, encoder: Encoder, missing: list[int], written: list[Path], advance: Callable[[int], None]
+) -> None:
     """Compute those of the missing shards that no other run is computing; never waits for one."""
-    encoder = Encoder(job.backbone, batch_size=job.batch_size, autocast=job.autocast, compile=job.compile)
     loader = Loader(job.split, job.backbone.preprocessing)
+    all_labels = np.array(job.split.labels)
     with Claims(job.entry.folder) as claims:
-        asked = _asked(job, missing, claims)
-        stream = encoded(asked, loader, encoder, job.workers)
+        stream = encoded(_asked(job, missing, claims), loader, encoder, job.workers)
         for shard, features, index in _assembled(job, stream, advance):
-            labels = torch.from_numpy(np.array(job.split.labels)[index.numpy()])
+            labels = torch.from_numpy(all_labels[index.numpy()])
             written.append(job.entry.save(shard, features, labels, index))
             claims.release(shard)
 

@@ -37,7 +37,8 @@ class Loader:
     def __getitem__(self, asked: tuple[int, range]) -> Batch:
         shard, rows = asked
         size = self.preprocessing.size
-        pixels = torch.empty(len(rows), 3, size, size, dtype=torch.uint8)
+        # Channels last from the start, as the images are and as the encoder wants them.
+        pixels = torch.empty(len(rows), size, size, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
         good: list[int] = []
         bad: dict[int, str] = {}
         for row in rows:

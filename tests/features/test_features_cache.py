@@ -186,6 +186,29 @@ def test_a_batch_too_large_for_the_device_is_halved(tmp_path):
     assert list((tmp_path / "new").iterdir()) == []
 
 
+def test_a_machine_that_cannot_compile_goes_on_without(tmp_path, monkeypatch, caplog):
+    def no_compiler(*_, **__):
+        return lambda images: (_ for _ in ()).throw(RuntimeError("no C++ compiler"))
+
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    f = take(tmp_path, compile=True)
+    assert torch.equal(f.X.tensor(), take(tmp_path / "plain", compile=False).X.tensor())
+    assert "cannot compile tiny, going on without: no C++ compiler" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_compiled_backbone_gives_the_same_features(tmp_path, caplog):
+    f = take(tmp_path, compile=True, workers=2)
+    torch.testing.assert_close(f.X.tensor(), take(tmp_path / "plain", compile=False).X.tensor())
+    assert "cannot compile" not in caplog.text
+
+
+def test_small_images_make_large_batches():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert [encoding.default_batch(cpu, size) for size in (32, 224, 518)] == [196, 4, 4]
+    assert [encoding.default_batch(gpu, size) for size in (32, 224, 518)] == [1024, 256, 47]
+
+
 def test_compilation_is_for_many_images_only():
     cpu = torch.device("cpu")
     assert not encoding.worth_compiling(4_000, cpu)
