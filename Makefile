@@ -1,25 +1,32 @@
 # Two commands matter: `make probe` and `make test`. Each sets up what it needs.
 #
-#   make probe BACKBONE=clip-rn50 DATA=food101 METHOD=mr2 SEEDS=5 ARGS="--l2 1"
+#   make probe BACKBONE=clip-rn50 DATA=food101 METHOD=mr2 SEEDS=5
+#   make probe DATA=/my/images ARGS="--solver knn"
 #
 # What people give reaches the commands through the environment, quoted: no name can become shell code.
 
 BACKBONE ?= effnet-lite0
 DATA ?= digits
-METHOD ?= mr2
+METHOD ?=
 SEEDS ?= 1
+BACKBONES ?= $(BACKBONE)
+METHODS ?= erm mr2
 ARGS ?=
 PYTHON ?= python3
-export BACKBONE DATA METHOD SEEDS
+export BACKBONE DATA METHOD SEEDS BACKBONES METHODS
 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: probe setup test test-slow lint bench clean
+.PHONY: probe compare setup test test-slow lint bench clean
 .DEFAULT_GOAL := probe
 
 probe: $(READY)
-	@$(BIN)/probe run --backbone "$$BACKBONE" --data "$$DATA" --method "$$METHOD" --seeds "$$SEEDS" $(ARGS)
+	@$(BIN)/probe run --backbone "$$BACKBONE" --data "$$DATA" --seeds "$$SEEDS" \
+		$(if $(METHOD),--method "$$METHOD") $(ARGS)
+
+compare: $(READY)
+	@$(BIN)/probe compare --backbones "$$BACKBONES" --data "$$DATA" --methods "$$METHODS" --seeds "$$SEEDS" $(ARGS)
 
 setup: $(READY)
 

@@ -67,34 +67,38 @@ def recipe_flags(command: Any) -> Any:
     for flag, key, text, extra in reversed(RECIPE_FLAGS):
         name = key.replace(".", "__")
         command = click.option(flag, name, default=None, help=text, **extra)(command)
-    return command
+    return click.argument("words", nargs=-1, metavar="[RECIPE.yaml] [KEY=VALUE]...")(command)
+
+
+def recipe_from(words: tuple[str, ...], flags: dict[str, Any]) -> Any:
+    """The recipe file, if one is given, then the flags, then the KEY=VALUE words: the last one wins."""
+    from probe import recipe
+
+    has_file = bool(words) and "=" not in words[0]
+    content = recipe.read(Path(words[0])) if has_file else {}
+    for name, value in flags.items():
+        if value is not None and value is not False:
+            recipe.place(content, name.replace("__", "."), value)
+    return recipe.build(recipe.override(content, words[has_file:]))
 
 
 @main.command()
-@click.argument("recipe_and_overrides", nargs=-1, metavar="[RECIPE.yaml] [KEY=VALUE]...")
 @recipe_flags
 @cache_option
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
 @json_flag
-def run(
-    recipe_and_overrides: tuple[str, ...], cache: Path | None, out: Path, as_json: bool, **flags: Any
-) -> None:
+def run(words: tuple[str, ...], cache: Path | None, out: Path, as_json: bool, **flags: Any) -> None:
     """Probe a backbone on a data set, and write a run folder.
 
     \b
     probe run --backbone clip-rn50 --data food101 --method mr2
     probe run recipes/mr2/pets.yaml seeds=5 method.lam=0.05
     """
-    from probe import recipe
+    recipe = recipe_from(words, flags)
     from probe.report import terminal
     from probe.run import run as run_recipe
 
-    words = list(recipe_and_overrides)
-    content = recipe.read(Path(words.pop(0))) if words and "=" not in words[0] else {}
-    for name, value in flags.items():
-        if value is not None and value is not False:
-            recipe.place(content, name.replace("__", "."), value)
-    finished = run_recipe(recipe.build(recipe.override(content, words)), cache=cache, out=out)
+    finished = run_recipe(recipe, cache=cache, out=out)
     if as_json:
         click.echo(json.dumps(finished.result, indent=2))
     else:
@@ -121,18 +125,70 @@ def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool)
 
 
 @main.command()
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option(
+    "--groups",
+    type=click.Path(path_type=Path),
+    help="For predictions: a run or JSON file that groups the classes.",
+)
+@click.option("--plots", is_flag=True, help="Also write every chart as SVG and PNG.")
+@json_flag
+def report(sources: tuple[Path, ...], groups: Path | None, plots: bool, as_json: bool) -> None:
+    """Write the page of runs, or of predictions from elsewhere (a parquet file).
+
+    \b
+    probe report runs/* --plots
+    probe report predictions.parquet --groups runs/clip-rn50-pets-erm-1a2b3c4d
+    """
+    from probe.report import runs
+
+    reports = [runs.report(source, groups=groups, plots=plots) for source in sources]
+    if as_json:
+        click.echo(json.dumps([r.result for r in reports], indent=2))
+        return
+    for r in reports:
+        click.echo(f"{r.path}" + (f" and {len(r.plots)} plots" if r.plots else ""))
+
+
+@main.command()
+@click.argument("words", nargs=-1, metavar="[RUN...] [KEY=VALUE]...")
+@click.option("--backbones", multiple=True, help="One or more names, in quotes.")
+@click.option("--data", multiple=True, help="One or more data sets, in quotes.")
+@click.option("--methods", multiple=True, help="One or more methods, in quotes.")
+@click.option("--seeds", type=int, help="How many seeds of each run.")
+@cache_option
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@json_flag
+@click.pass_context
+def compare(
+    ctx: click.Context, words: tuple[str, ...], cache: Path | None, out: Path, as_json: bool, **grid: Any
+) -> None:
+    """Compare backbones, data sets and methods: run what is missing, reuse what exists.
+
+    \b
+    probe compare --backbones "clip-rn50 mocov2-rn50" --data "pets flowers" --methods "erm mr2" --seeds 5
+    probe compare runs/clip-rn50-pets-erm-1a2b3c4d runs/mocov2-rn50-pets-erm-5e6f7a8b
+    """
+    from probe import compare as comparing
+    from probe.report import comparison_terminal
+
+    comparison, folder = comparing.command(words, **grid, cache=cache, out=out)
+    if as_json:
+        click.echo(json.dumps(comparison, indent=2))
+    else:
+        comparison_terminal.show(comparison, str(folder))
+    ctx.exit(1 if comparison["failed"] else 0)
+
+
+@main.command()
 @recipe_flags
 @cache_option
-def extract(cache: Path | None, **flags: Any) -> None:
+def extract(words: tuple[str, ...], cache: Path | None, **flags: Any) -> None:
     """Fill the feature cache for a backbone and a data set, and stop there."""
-    from probe import recipe
-    from probe.run import features_of
+    recipe = recipe_from(words, flags)
+    from probe.material import gather
 
-    content: dict[str, Any] = {}
-    for name, value in flags.items():
-        if value is not None and value is not False:
-            recipe.place(content, name.replace("__", "."), value)
-    for split, f in features_of(recipe.build(content), cache=cache).items():
+    for split, f in gather(recipe, cache=cache).features.items():
         how = "already there" if f.cached else f"{len(f.y) / max(f.seconds, 1e-9):,.0f} images/s"
         click.echo(f"{split:6} {len(f.y):>9,} x {f.X.shape[1]}  {how}")
 
@@ -162,6 +218,61 @@ def methods(as_json: bool) -> None:
     from probe.report import listings
 
     listings.methods(as_json)
+
+
+@main.group()
+def cache() -> None:
+    """Look after the feature cache."""
+
+
+@cache.command("ls")
+@cache_option
+@json_flag
+def cache_ls(cache: Path | None, as_json: bool) -> None:
+    """List the entries, newest first."""
+    from probe.features import inventory
+    from probe.report import listings
+
+    listings.cache(inventory.entries(cache), as_json)
+
+
+@cache.command("verify")
+@click.argument("names", nargs=-1)
+@cache_option
+def cache_verify(names: tuple[str, ...], cache: Path | None) -> None:
+    """Read every byte; exit code 1 if anything is damaged."""
+    from probe.features import inventory
+
+    problems = inventory.verify(cache, names)
+    for problem in problems:
+        click.echo(str(problem))
+    click.echo(f"{len(problems)} damaged files" if problems else "everything is sound")
+    sys.exit(1 if problems else 0)
+
+
+@cache.command("rm")
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Remove every entry.")
+@cache_option
+def cache_rm(names: tuple[str, ...], everything: bool, cache: Path | None) -> None:
+    """Remove entries, by name or the start of one."""
+    from probe.features import inventory
+
+    for name in inventory.remove(cache, names, everything=everything):
+        click.echo(f"removed {name}")
+
+
+@main.command()
+@cache_option
+def doctor(cache: Path | None) -> None:
+    """Check that this machine has what a run needs."""
+    from probe.doctor import examine
+
+    marks = {True: "ok  ", False: "FAIL", None: "note"}
+    findings = list(examine(cache))
+    for finding in findings:
+        click.echo(f"{marks[finding.ok]}  {finding.question:17} {finding.answer}")
+    sys.exit(1 if any(finding.ok is False for finding in findings) else 0)
 
 
 if __name__ == "__main__":

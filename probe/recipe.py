@@ -17,17 +17,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from probe.errors import UserError, nearest
-
-
-class Section(BaseModel):
-    """A concern of the recipe; a bare word stands for its name (`method: mr2`)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _word_is_name(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) and "name" in cls.model_fields else value
+from probe.section import Section
+from probe.train.settings import Train
 
 
 class Backbone(Section):
@@ -69,23 +60,38 @@ class Method(Section):
 
 
 class Solver(Section):
-    name: Literal["lbfgs", "ridge", "knn", "zeroshot"] = "lbfgs"
+    name: Literal["lbfgs", "ridge", "knn", "zeroshot", "sgd"] = "lbfgs"
     l2: float | None = Field(None, gt=0)  # strength of the penalty; None: chosen on validation
     grid: Literal["coarse", "full"] = "coarse"  # coarse to fine, or all 96 values
+    tol: float = Field(1e-7, ge=0, lt=1)  # lbfgs: certified relative excess of the objective
     k: int = Field(20, gt=0)  # neighbours of k-NN
     weighted: bool = True  # k-NN: votes weighted by exp(similarity / 0.07), or plain
+
+
+LOSSLESS = ("ridge", "knn", "zeroshot")  # solvers that minimise no loss of a method
 
 
 class Recipe(Section):
     backbone: Backbone = Backbone()
     data: Data = Data()
     features: Features = Features()
-    method: Method = Method()
+    method: Method = Method()  # default: mr2 where the solver minimises a loss, else erm
     solver: Solver = Solver()
+    finetune: bool = False  # train the backbone too, instead of solving for a head on its features
+    train: Train = Train()  # of solver sgd, and of fine-tuning
     groups: Literal["crossfit", "paper"] = (
         "crossfit"  # what ranks the classes; paper: the test accuracy of erm
     )
     seeds: int = Field(1, gt=0, le=1000)  # validation cuts and initialisations, numbered from 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _headline_method(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("method") is None:
+            solver = value.get("solver", {})
+            name = solver.get("name", "lbfgs") if isinstance(solver, dict) else solver
+            return {**value, "method": "erm" if name in LOSSLESS else "mr2"}
+        return value
 
     @property
     def digest(self) -> str:
@@ -96,8 +102,8 @@ class Recipe(Section):
     def slug(self) -> str:
         """`clip-rn50-pets-mr2-1a2b3c4d`: readable, and unique to the recipe."""
         words = [self.backbone.name, Path(self.data.name).name, self.method.name]
-        if self.solver.name != "lbfgs":
-            words.append(self.solver.name)
+        if self.finetune or self.solver.name != "lbfgs":
+            words.append("finetune" if self.finetune else self.solver.name)
         safe = [re.sub(r"[^A-Za-z0-9.]+", "-", w).strip("-.") for w in words]
         return "-".join([*safe, self.digest[:8]])
 

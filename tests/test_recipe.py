@@ -1,5 +1,7 @@
 """A recipe says exactly what it means, or why it cannot."""
 
+from pathlib import Path
+
 import pytest
 
 from probe import recipe
@@ -82,3 +84,18 @@ def test_a_missing_recipe_and_a_malformed_override_are_named(tmp_path):
         recipe.read(tmp_path / "no.yaml")
     with pytest.raises(UserError, match='"seeds 5" is no override'):
         recipe.override({}, ["seeds 5"])
+
+
+SHIPPED = sorted((Path(__file__).parent.parent / "recipes").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_shipped_recipe_is_valid_and_names_what_exists(path):
+    import backbones
+    from probe import losses
+    from probe.data import catalogue
+
+    r = recipe.build(recipe.read(path))
+    assert r.backbone.name in backbones.names()
+    assert r.data.name in catalogue.names()
+    losses.catalogue.resolve(r.method.name, r.method.params)

@@ -53,6 +53,13 @@ class Matrix:
             which = range(start, stop, step)
         return self._gather(self._positions(which))
 
+    @classmethod
+    def join(cls, parts: Sequence[Matrix]) -> Matrix:
+        """The rows of several whole matrices, one after the other; nothing is read."""
+        if any(part._rows is not None for part in parts):
+            raise ValueError("views cannot be joined; join the matrices, then view")
+        return cls([shard for part in parts for shard in part._shards], parts[0].shape[1])
+
     def view(self, which: Any) -> Matrix:
         """The same shards, only these rows (an index array or a mask); nothing is read."""
         chosen = self._positions(which)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -66,44 +66,49 @@ def _headline(result: Mapping[str, Any]) -> Text:
 
 def _accuracies(result: Mapping[str, Any]) -> Table:
     test, versus = result["test"], result.get("versus")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    table.add_column("accuracy %", justify="right")
-    table.add_column("95 % interval", justify="right")
+    table = _table("classes", "right %", "95 % interval", first="left")
     if versus:
-        table.add_column(f"gain over {versus['method']}", justify="right")
-        table.add_column("")
+        table.add_column(f"vs {versus['method']}", justify="right", no_wrap=True)
+        table.add_column("95 % interval", justify="right", no_wrap=True)
+        table.add_column("", no_wrap=True)
 
     def row(label: str, accuracy: float, ci: Iterable[float], key: str) -> None:
         cells: list[str | Text] = [label, percent(accuracy), " - ".join(percent(v) for v in ci)]
         if versus:
             gain = versus["gain"][key]
-            interval = " .. ".join(signed(v) for v in gain["ci"])
-            cells += [f"{signed(gain['mean'])}  ({interval})", _verdict(gain)]
+            cells += [signed(gain["mean"]), " .. ".join(signed(v) for v in gain["ci"]), _verdict(gain)]
         table.add_row(*cells)
 
     row("overall", test["top1"], test["ci"], "overall")
     row("mean per class", test["mean_per_class"], test["mean_per_class_ci"], "mean_per_class")
     for name, group in test["groups"].items():
-        row(f"{name} ({len(group['classes'])} classes)", group["accuracy"], group["ci"], name)
+        row(f"{name} ({len(group['classes'])})", group["accuracy"], group["ci"], name)
+    return table
+
+
+def _table(*columns: str, first: JustifyMethod) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True)
+    table.add_column(columns[0], justify=first, no_wrap=True)
+    for column in columns[1:]:
+        table.add_column(column, justify="right", no_wrap=True)
     return table
 
 
 def _verdict(gain: Mapping[str, Any]) -> Text:
     if not gain["clear"]:
         return Text("no clear change", style="dim")
-    return Text("better", style="green") if gain["mean"] > 0 else Text("worse", style="red")
+    return Text("better", style="bold green") if gain["mean"] > 0 else Text("worse", style="bold red")
 
 
 def _extremes(by_class: list[dict[str, Any]]) -> Table:
     known = sorted((row for row in by_class if row["n"]), key=lambda row: row["accuracy"])
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("worst classes", "best classes"):
-        table.add_column(heading)
-        table.add_column("%", justify="right")
+    table = _table("%", first="right")
+    table.add_column("worst classes", no_wrap=True)
+    table.add_column("%", justify="right", no_wrap=True)
+    table.add_column("best classes", no_wrap=True)
     for worst, best in list(zip(known, reversed(known), strict=True))[:EXTREMES]:
         table.add_row(
-            plain(worst["name"]), percent(worst["accuracy"]), plain(best["name"]), percent(best["accuracy"])
+            percent(worst["accuracy"]), plain(worst["name"]), percent(best["accuracy"]), plain(best["name"])
         )
     return table
 

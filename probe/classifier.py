@@ -1,0 +1,146 @@
+"""The scikit-learn estimator: fit and predict on features, with any method that has an exact solver.
+
+>>> clf = ProbeClassifier(method="mr2", l2=1.0).fit(X, y)
+>>> clf.save("out"); probe.load("out").predict(X)
+
+`probe.fit` is the same for a FeatureSet; it also remembers the class names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from probe import fitted, probing, scaling
+from probe.errors import UserError
+from probe.features import FeatureSet
+from probe.recipe import Method, Solver
+
+NO_ROWS = np.array([], dtype=np.int64)
+
+
+class ProbeClassifier(ClassifierMixin, BaseEstimator):
+    """A linear (or nearest-neighbour) head on frozen features.
+
+    method         a name of `probe methods` that acts on frozen features exactly: erm, mr2, la, cb, ...
+    method_params  its parameters, e.g. {"tau": 1.5}
+    solver         "lbfgs" (exact), "ridge" or "knn"
+    l2             strength of the penalty: sum of losses + l2/2 |W|^2, scikit-learn's C = 1/l2
+    scaling        "none", "standard" or "l2": what happens to features first
+    k, weighted    of k-NN
+    tol            certified relative excess of the objective at which lbfgs stops
+    """
+
+    def __init__(
+        self,
+        method: str = "erm",
+        method_params: dict[str, Any] | None = None,
+        solver: str = "lbfgs",
+        l2: float = 1.0,
+        scaling: str = "none",
+        k: int = 20,
+        weighted: bool = True,
+        tol: float = 1e-7,
+    ) -> None:
+        self.method = method
+        self.method_params = method_params
+        self.solver = solver
+        self.l2 = l2
+        self.scaling = scaling
+        self.k = k
+        self.weighted = weighted
+        self.tol = tol
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ProbeClassifier:
+        array, labels = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_classification_targets(labels)
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, array, dtype=array.dtype)
+            there = weight > 0  # a row of weight 0 is a row that is not there, for the margins too
+            array, labels, weight = array[there], labels[there], weight[there]
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError("Classifier can't train when only one class is present.")
+        rows = torch.from_numpy(np.array(array))
+        problem = probing.Problem(
+            raw=rows,
+            y=codes.astype(np.int64),
+            class_names=tuple(str(c) for c in self.classes_),
+            metric="accuracy",
+            scaling=scaling.make(self.scaling, rows),
+            sample_weight=weight,
+        )
+        solver = Solver(name=self.solver, l2=self.l2, k=self.k, weighted=self.weighted, tol=self.tol)
+        result = probing.fit(problem, Method(name=self.method, **(self.method_params or {})), solver, NO_ROWS)
+        self.head_ = result.head
+        self.n_iter_ = max(1, result.record.get("iterations", 1))
+        return self
+
+    def _scores(self, X: ArrayLike) -> torch.Tensor:
+        check_is_fitted(self)
+        array = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        return self.head_.scores(torch.from_numpy(np.array(array)))
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.floating]:
+        """N x K scores; for two classes the difference of the two, as scikit-learn has it."""
+        scores = self._scores(X).numpy()
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.floating]:
+        return self._scores(X).softmax(dim=1).numpy()
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        best = self._scores(X).argmax(dim=1).numpy()
+        return self.classes_[best]
+
+    def save(self, folder: str | Path) -> None:
+        """Write the head to `folder`, without pickle."""
+        check_is_fitted(self)
+        about = {
+            "parameters": self.get_params(),
+            "classes": self.classes_.tolist(),
+            "class_names": getattr(self, "class_names_", None),
+            "dim": self.n_features_in_,
+            "n_iter": self.n_iter_,
+        }
+        fitted.save(self.head_, Path(folder), about)
+
+
+def fit(
+    features: FeatureSet,
+    *,
+    method: str = "erm",
+    solver: str = "lbfgs",
+    l2: float = 1.0,
+    scaling: str = "none",
+    **params: Any,
+) -> ProbeClassifier:
+    """A probe on cached features; further keywords are the method's own parameters.
+
+    >>> clf = probe.fit(f, method="mr2", l2=1.0)
+    """
+    clf = ProbeClassifier(method, params or None, solver=solver, l2=l2, scaling=scaling)
+    clf.fit(features.X, features.y)
+    clf.class_names_ = [features.class_names[k] for k in clf.classes_]
+    return clf
+
+
+def load(folder: str | Path) -> ProbeClassifier:
+    """The classifier that `save`, or a run, wrote to `folder`."""
+    head, about = fitted.load(Path(folder))
+    names = about.get("class_names")
+    classes = about.get("classes") or list(range(len(names or [])))
+    if not classes or "dim" not in about:
+        raise UserError(f"{folder}: the head does not say which classes it knows; run the probe again")
+    clf = ProbeClassifier(**about.get("parameters", {}))
+    clf.head_, clf.n_iter_, clf.n_features_in_ = head, about.get("n_iter", 1), about["dim"]
+    clf.classes_, clf.class_names_ = np.asarray(classes), names
+    return clf

@@ -1,0 +1,122 @@
+"""A trained head as plain tensors: all that classifies features, and nothing that could run code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from probe.errors import UserError
+from probe.files import write_atomic
+from probe.scaling import NEUTRAL, FeatureMatrix, Scaling, blocks_of
+
+FORMAT = 1
+FILE = "head.safetensors"
+
+
+@dataclass(frozen=True)
+class FittedHead:
+    """`scores(X)` gives N x K numbers whose softmax are the class probabilities."""
+
+    kind: str  # a key of SCORES
+    tensors: dict[str, Tensor]
+    settings: dict[str, Any] = field(default_factory=dict)  # of the kind, as JSON holds them
+    scaling: Scaling = NEUTRAL
+
+    def scores(self, features: Tensor | FeatureMatrix) -> Tensor:
+        score = SCORES[self.kind]
+        return torch.cat([score(self, self.scaling(block)) for block in blocks_of(features)])
+
+
+def _linear(head: FittedHead, features: Tensor) -> Tensor:
+    weight, bias = head.tensors["weight"], head.tensors["bias"]
+    return features.to(weight) @ weight.T + bias
+
+
+def _cosine(head: FittedHead, features: Tensor) -> Tensor:
+    weight = head.tensors["weight"]
+    return head.settings["scale"] * F.normalize(features.to(weight), dim=1) @ F.normalize(weight, dim=1).T
+
+
+def _adapter(head: FittedHead, features: Tensor) -> Tensor:
+    """h + B relu(A h), then the head behind it."""
+    t = head.tensors
+    hidden = F.relu(F.linear(features.to(t["down.weight"]), t["down.weight"], t["down.bias"]))
+    return SCORES[head.settings["head"]](head, features + F.linear(hidden, t["up.weight"], t["up.bias"]))
+
+
+def _gaussian(head: FittedHead, features: Tensor) -> Tensor:
+    """Log-density of one Gaussian a class, with diagonal covariances, up to a constant."""
+    centres, log_variance = head.tensors["centres"], head.tensors["log_variance"]
+    precision = (-log_variance).exp()
+    h = features.to(centres)
+    distances = (
+        h.square() @ precision.T - 2 * h @ (centres * precision).T + (centres.square() * precision).sum(1)
+    )
+    return -(distances + log_variance.sum(1)) / 2
+
+
+def _knn(head: FittedHead, features: Tensor) -> Tensor:
+    import probe.solve.knn as knn
+
+    votes = knn.votes(
+        head.tensors["bank"],
+        head.tensors["labels"],
+        features.to(head.tensors["bank"]),
+        num_classes=head.settings["num_classes"],
+        k=head.settings["k"],
+        weighted=head.settings["weighted"],
+    )
+    return (votes / votes.sum(dim=1, keepdim=True)).log()
+
+
+SCORES: dict[str, Callable[[FittedHead, Tensor], Tensor]] = {
+    "linear": _linear,
+    "cosine": _cosine,
+    "adapter": _adapter,
+    "gaussian": _gaussian,
+    "knn": _knn,
+}
+
+
+def save(head: FittedHead, folder: Path, about: Mapping[str, Any]) -> None:
+    """Write `head.safetensors`; `about` (class names, backbone, method) travels in its header as JSON."""
+    from safetensors.torch import save as to_bytes
+
+    tensors = {name: t.contiguous() for name, t in head.tensors.items()}
+    if head.scaling.mean is not None and head.scaling.spread is not None:
+        tensors |= {"scaling.mean": head.scaling.mean, "scaling.spread": head.scaling.spread}
+    header = {
+        "format": FORMAT,
+        "kind": head.kind,
+        "settings": head.settings,
+        "unit_norm": head.scaling.unit_norm,
+        "about": dict(about),
+    }
+    write_atomic(folder / FILE, to_bytes(tensors, metadata={"head": json.dumps(header)}))
+
+
+def load(folder: Path) -> tuple[FittedHead, dict[str, Any]]:
+    """The head and what was said about it; refuses anything that `save` did not write."""
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / FILE
+    if not path.is_file():
+        raise UserError(f"{folder} holds no {FILE}; give a run folder, as `probe run` writes it")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})["head"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        mean, spread = tensors.pop("scaling.mean", None), tensors.pop("scaling.spread", None)
+        if header["format"] != FORMAT or header["kind"] not in SCORES:
+            raise UserError(f"{path}: format {header['format']}, kind {header['kind']!r} is not known here")
+        scaling = Scaling(mean, spread, header["unit_norm"])
+        return FittedHead(header["kind"], tensors, header["settings"], scaling), header["about"]
+    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+        raise UserError(f"{path} is damaged or no head of ours ({error}); run the probe again") from error

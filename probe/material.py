@@ -1,0 +1,82 @@
+"""What a run starts from: a backbone, a data set, and the features of its splits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import backbones
+from probe import data, features
+from probe.data import Dataset
+from probe.features import FeatureSet, Matrix
+from probe.recipe import Recipe
+
+Stage = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Material:
+    """The frozen backbone, the data and the features of every split."""
+
+    backbone: Any  # a backbones.Backbone
+    data: Dataset
+    features: dict[str, FeatureSet]
+
+    @property
+    def training(self) -> list[FeatureSet]:
+        """What may be learnt from: train and, where there is one, the official validation split."""
+        return [f for split, f in self.features.items() if split != "test"]
+
+    @property
+    def matrix(self) -> Matrix:
+        """Features of the training parts, memory-mapped."""
+        return Matrix.join([f.X for f in self.training])
+
+    @property
+    def y(self) -> NDArray[np.int64]:
+        """Labels of the training parts."""
+        return np.concatenate([f.y for f in self.training])
+
+    def held(self, seed: int, fraction: float) -> NDArray[np.int64]:
+        """Rows of the training parts that validate: the official split, else a stratified cut by `seed`."""
+        n = len(self.features["train"].y)
+        if "val" in self.features:
+            return np.arange(n, n + len(self.features["val"].y))
+        return data.stratified_cut(self.features["train"].y, fraction, seed)[1]
+
+
+def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _: nullcontext()) -> Material:
+    """Load the data and the backbone, and extract (or find) the features of every split."""
+    r = recipe
+    with stage("data"):
+        d = data.load(
+            r.data.name,
+            root=r.data.root,
+            revision=r.data.revision,
+            imbalance=r.data.imbalance,
+            profile=r.data.profile,
+        )
+    with stage("backbone"):
+        b = backbones.load(
+            r.backbone.name, weights=r.backbone.weights, tap=r.backbone.tap, image_size=r.backbone.image_size
+        )
+    with stage("features"):
+        f = {
+            split: features.extract(
+                b,
+                d[split],
+                cache=cache,
+                dtype=r.features.dtype,
+                batch_size=r.features.batch_size,
+                workers=r.features.workers,
+                skip_bad_images=r.data.skip_bad_images,
+            )
+            for split in d.splits
+        }
+    return Material(b, d, f)

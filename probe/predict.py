@@ -1,0 +1,49 @@
+"""Classify images with the head that a run saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import backbones
+from probe import fitted
+from probe.data.decode import rgb
+from probe.errors import UserError
+
+BATCH = 64
+
+
+def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str, Any]]:
+    """For each image the `top` classes with their probabilities, best first.
+
+    The backbone is loaded as the run described it, and must be the very one the head was trained on.
+    """
+    head, about = fitted.load(run)
+    backbone = backbones.load(**about["backbone"])
+    if backbone.fingerprint != about["fingerprint"]:
+        raise UserError(
+            f"the weights of {backbone.name} are not those this head was trained on; "
+            "restore them, or run the probe again"
+        )
+    names = about["class_names"]
+    guesses = []
+    for start in range(0, len(images), BATCH):
+        batch = images[start : start + BATCH]
+        with torch.inference_mode():
+            pixels = torch.stack([backbone.transform(_open(path)) for path in batch])
+            probability = head.scores(backbone(pixels)).softmax(dim=1)
+        best = probability.topk(min(top, len(names)), dim=1)
+        for path, values, classes in zip(batch, best.values.tolist(), best.indices.tolist(), strict=True):
+            rows = [{"name": names[k], "probability": p} for k, p in zip(classes, values, strict=True)]
+            guesses.append({"image": str(path), "classes": rows})
+    return guesses
+
+
+def _open(path: Path) -> Any:
+    try:
+        return rgb(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error

@@ -1,0 +1,240 @@
+"""A run: from a recipe to a folder with everything that was learnt, seen and decided.
+
+The order is the path of the data: images, features (cached), heads (one a method and seed), judgement, files.
+The folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe import data, environment, fitted, losses, probing
+from probe.errors import UserError
+from probe.evaluate import groups, metrics, predictions
+from probe.evaluate.judge import Bench, Groups, judge, versus
+from probe.evaluate.predictions import Predictions
+from probe.files import staged_folder, write_atomic
+from probe.material import Material, gather
+from probe.probing import PLAIN, Fit, Problem
+from probe.recipe import Recipe, Solver
+
+SCHEMA = 1
+REFERENCE = "erm"
+EXACT = Solver(name="lbfgs")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a run was written, and what its result.json says."""
+
+    folder: Path
+    result: dict[str, Any]
+
+
+class Clock:
+    """Seconds by stage, in the order the stages were first entered."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, float] = {}
+        self._start = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages[stage] = self.stages.get(stage, 0) + time.perf_counter() - begin
+
+    def table(self) -> dict[str, float]:
+        return {**self.stages, "total": time.perf_counter() - self._start}
+
+
+def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) -> Run:
+    """Do what the recipe says and write `out/<slug>/`."""
+    check(recipe)
+    clock = Clock()
+    material = gather(recipe, cache=cache, stage=clock)
+    with clock("probe"):
+        problem = probing.pose(recipe, material)
+        cuts = [material.held(seed, recipe.data.val_fraction) for seed in range(recipe.seeds)]
+        mine = [probing.fit(problem, recipe.method, recipe.solver, held) for held in cuts]
+        reference = mine if is_reference(recipe) else fit_reference(problem, recipe, cuts)
+    with clock("groups"):
+        guesses = [*guess(material, mine, name_of(recipe))]
+        if reference is not mine:
+            guesses += guess(material, reference, REFERENCE)
+        ranking = rank(recipe, problem, material, reference, guesses)
+    with clock("evaluation"):
+        result = {
+            **describe(recipe, material, cuts, mine),
+            **remarks_and_margins(recipe, problem, material),
+            **assess(material, guesses, ranking, name_of(recipe)),
+        }
+    result = json.loads(json.dumps({**result, "timing": clock.table()}, allow_nan=False))
+    return Run(write(recipe, out, result, mine[0], material, guesses), result)
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse at once what could only fail, or change nothing, after minutes of extraction."""
+    method = losses.info(recipe.method.name)
+    losses.catalogue.resolve(method.name, recipe.method.params)
+    if recipe.solver.name != "lbfgs" and method.name != REFERENCE:
+        raise UserError(
+            f"solver {recipe.solver.name} minimises no loss, so method {method.name} cannot act on it; "
+            "use solver lbfgs, or method erm"
+        )
+    if method.frozen == "no effect":
+        raise UserError(f"{method.name} has no effect on frozen features: {method.why}")
+    if method.frozen != "exact":
+        raise UserError(f"{method.name} has no exact solver: {method.why}")
+
+
+def is_reference(recipe: Recipe) -> bool:
+    return (recipe.method, recipe.solver.name) == (PLAIN, "lbfgs")
+
+
+def name_of(recipe: Recipe) -> str:
+    """What the run's own predictions are called: `mr2`, or `erm-knn` when the solver is what differs."""
+    solver = recipe.solver.name
+    return recipe.method.name if solver == "lbfgs" else f"{recipe.method.name}-{solver}"
+
+
+def fit_reference(problem: Problem, recipe: Recipe, cuts: Sequence[NDArray[np.int64]]) -> list[Fit]:
+    """The plain probe, chosen and fitted in the same way, to be compared with."""
+    solver = recipe.solver if recipe.solver.name == "lbfgs" else EXACT
+    return [probing.fit(problem, PLAIN, solver, held) for held in cuts]
+
+
+def guess(material: Material, fits: Sequence[Fit], name: str) -> Iterator[Predictions]:
+    """Each seed's predictions on the test split."""
+    test = material.features["test"]
+    for seed, fit in enumerate(fits):
+        yield predictions.from_scores(fit.head.scores(test.X), test.y, name, seed)
+
+
+def rank(
+    recipe: Recipe,
+    problem: Problem,
+    material: Material,
+    reference: Sequence[Fit],
+    guesses: Sequence[Predictions],
+) -> Groups:
+    """Easy, Medium and Hard, by a model that is not the one under test (or as the papers do)."""
+    if recipe.groups == "paper":
+        test = material.features["test"]
+        hits = predictions.outcome(guesses, test.y, REFERENCE).hits
+        return groups.thirds(np.nan_to_num(metrics.count(hits, test.y, problem.num_classes).accuracy))
+    plain = probing.held_out_probabilities(problem, reference[0].record["l2"])
+    return groups.thirds(*groups.crossfit(problem.y, problem.num_classes, plain))
+
+
+def assess(material: Material, guesses: Sequence[Predictions], ranking: Groups, name: str) -> dict[str, Any]:
+    """The `test`, `reference` and `versus` blocks."""
+    test = material.features["test"]
+    counts = np.bincount(material.y, minlength=len(test.class_names))
+    bench = Bench(test.y, tuple(test.class_names), ranking, counts)
+    mine = predictions.outcome(guesses, test.y, name)
+    block: dict[str, Any] = {"test": judge(mine, bench), "reference": None, "versus": None}
+    if name != REFERENCE:
+        other = predictions.outcome(guesses, test.y, REFERENCE)
+        block |= {"reference": judge(other, bench), "versus": versus(mine, other, bench)}
+    return block
+
+
+def describe(
+    recipe: Recipe, material: Material, cuts: Sequence[NDArray[np.int64]], fits: Sequence[Fit]
+) -> dict[str, Any]:
+    """Everything needed to know what was run, and to run it again."""
+    b, d, f = material.backbone, material.data, material.features
+    official = "val" in f
+    train = np.array(f["train"].ids, dtype=object)
+    return {
+        "schema": SCHEMA,
+        "recipe": recipe.model_dump(),
+        "backbone": {
+            "name": b.name,
+            "dim": b.dim,
+            "tap": b.tap,
+            "fingerprint": b.fingerprint,
+            "preprocessing": asdict(b.preprocessing),
+        },
+        "data": {
+            "name": d.name,
+            "metric": d.metric,
+            "sizes": {split: len(part.y) for split, part in f.items()},
+            "fingerprints": {split: d[split].fingerprint for split in f},
+            "skipped": {split: part.skipped for split, part in f.items() if part.skipped},
+            "validation": {
+                "from": "official split" if official else "stratified cut of train",
+                "fraction": None if official else recipe.data.val_fraction,
+                "digests": None if official else [data.cut_digest(train[held]) for held in cuts],
+            },
+        },
+        "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(fits)],
+        "groups_by": recipe.groups,
+        "environment": environment.describe(),
+    }
+
+
+def remarks_and_margins(recipe: Recipe, problem: Problem, material: Material) -> dict[str, Any]:
+    """What a reader must know to read the numbers right, and MR²'s margins where there are some."""
+    method = losses.info(recipe.method.name)
+    loss = problem.loss(recipe.method)
+    gamma = getattr(loss, "gamma", None)
+    notes = [loss.remark]
+    if method.name.startswith("mr2"):
+        notes.append("features are frozen, so MR²'s representation term has no effect; its logit margin acts")
+    if recipe.groups == "paper":
+        notes.append("groups are ranked by erm's own test accuracy, which flatters any rival on hard classes")
+    skipped = sum(len(f.skipped) for f in material.features.values())
+    if skipped:
+        notes.append(f"{skipped} images could not be read and were left out")
+    return {"remarks": [n for n in notes if n], "margins": None if gamma is None else margins(problem, loss)}
+
+
+def margins(problem: Problem, loss: Any) -> dict[str, Any]:
+    """Every class's margin and the statistics behind it, the extremes first."""
+    columns = zip(problem.class_names, loss.gamma, loss.mean_norm, loss.spread, strict=True)
+    by_class = [
+        {"name": name, "gamma": float(g), "mean_norm2": float(m), "spread2": float(s)}
+        for name, g, m, s in columns
+    ]
+    order = loss.gamma.argsort().tolist()
+    ends = {"smallest": by_class[order[0]], "largest": by_class[order[-1]]}
+    return {**{w: {"class": r["name"], "gamma": r["gamma"]} for w, r in ends.items()}, "by_class": by_class}
+
+
+def write(
+    recipe: Recipe,
+    out: Path,
+    result: dict[str, Any],
+    fit: Fit,
+    material: Material,
+    guesses: Sequence[Predictions],
+) -> Path:
+    """The run folder; it replaces an older one of the same recipe, whole."""
+    folder = out / recipe.slug
+    test = material.features["test"]
+    about = {
+        "class_names": list(test.class_names),
+        "backbone": recipe.backbone.model_dump(),
+        "fingerprint": material.backbone.fingerprint,
+        "dim": material.backbone.dim,
+    }
+    with staged_folder(folder) as staged:
+        write_atomic(staged / "recipe.yaml", recipe.to_yaml())
+        write_atomic(staged / "result.json", json.dumps(result, indent=2, allow_nan=False))
+        fitted.save(fit.head, staged, about)
+        predictions.write(staged / "predictions.parquet", guesses, test.ids, test.y, test.class_names)
+        write_atomic(staged / "log.jsonl", "".join(json.dumps(row) + "\n" for row in result["seeds"]))
+    return folder

@@ -1,0 +1,108 @@
+"""What happens to features before a head sees them: nothing, standardisation, or unit norm.
+
+The numbers come from training rows only and are saved with the head, so that prediction does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+BLOCK = 16_384  # rows handled at a time: bounds memory, whatever the size of the cache
+
+
+class FeatureMatrix(Protocol):
+    """N x D features over memory-mapped shards, too many to hold at once."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    def __getitem__(self, which: Any) -> Tensor: ...
+
+    def view(self, which: Any) -> FeatureMatrix: ...
+
+    def blocks(self, rows: int) -> Iterator[Tensor]: ...
+
+    def tensor(self) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """h -> (h - mean) / spread, then to unit norm if asked; the neutral one changes nothing."""
+
+    mean: Tensor | None = None  # D
+    spread: Tensor | None = None  # D
+    unit_norm: bool = False
+
+    def __call__(self, features: Tensor) -> Tensor:
+        if self.mean is not None and self.spread is not None:
+            features = (features - self.mean.to(features)) / self.spread.to(features)
+        return F.normalize(features, dim=-1) if self.unit_norm else features
+
+    def lazily(self, matrix: FeatureMatrix) -> FeatureMatrix:
+        """The same for a matrix that stays on disk: rows are scaled when they are read."""
+        return matrix if self == NEUTRAL else Scaled(matrix, self)
+
+
+NEUTRAL = Scaling()
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A matrix on disk seen through a scaling."""
+
+    matrix: FeatureMatrix
+    scaling: Scaling
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.matrix.shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, which: Any) -> Tensor:
+        return self.scaling(self.matrix[which])
+
+    def view(self, which: Any) -> Scaled:
+        return Scaled(self.matrix.view(which), self.scaling)
+
+    def blocks(self, rows: int) -> Iterator[Tensor]:
+        return map(self.scaling, self.matrix.blocks(rows))
+
+    def tensor(self) -> Tensor:
+        return self.scaling(self.matrix.tensor())
+
+
+def standard(features: Tensor | FeatureMatrix) -> Scaling:
+    """Zero mean and unit variance in every dimension; a constant dimension stays constant.
+
+    Two passes over blocks in float64: the spread around the true mean loses no digits.
+    """
+    total, squares = torch.zeros(features.shape[1]).double(), torch.zeros(features.shape[1]).double()
+    for block in blocks_of(features):
+        total += block.double().sum(dim=0)
+    mean = total / features.shape[0]
+    for block in blocks_of(features):
+        squares += (block.double() - mean).square().sum(dim=0)
+    spread = (squares / features.shape[0]).sqrt()
+    return Scaling(mean.float(), torch.where(spread > 0, spread, 1.0).float())
+
+
+def blocks_of(features: Tensor | FeatureMatrix) -> Iterator[Tensor]:
+    yield from features.split(BLOCK) if isinstance(features, Tensor) else features.blocks(BLOCK)
+
+
+def make(kind: str, features: Tensor | FeatureMatrix) -> Scaling:
+    """The scaling called `kind`, with its numbers taken from `features`."""
+    kinds = {
+        "none": lambda: NEUTRAL,
+        "standard": lambda: standard(features),
+        "l2": lambda: Scaling(unit_norm=True),
+    }
+    return kinds[kind]()

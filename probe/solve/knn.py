@@ -1,0 +1,34 @@
+"""k nearest neighbours by cosine, plain or weighted: nothing is trained, so it judges the features alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from probe.errors import UserError
+
+TEMPERATURE = 0.07  # of the weighted vote, exp(cosine / temperature)
+BLOCK_BYTES = 256 << 20  # of similarities held at a time
+
+
+def votes(
+    bank: Tensor, labels: Tensor, queries: Tensor, *, num_classes: int, k: int = 20, weighted: bool = True
+) -> Tensor:
+    """Q x K votes of each query's k nearest rows of the bank.
+
+    Of equally near rows the earlier one counts. Plain votes get the mean cosine of the class's voters added
+    at a scale too small to outvote anybody: it decides ties for the nearer class, then the lower index.
+    """
+    if k < 1:
+        raise UserError(f"k-NN needs at least one neighbour, not k = {k}")
+    k = min(k, len(bank))
+    unit = F.normalize(bank, dim=1).T
+    rows = max(1, BLOCK_BYTES // (unit.shape[1] * unit.element_size()))
+    parts = []
+    for block in F.normalize(queries, dim=1).split(rows):
+        near, index = torch.sort(block @ unit, dim=1, descending=True, stable=True)
+        near, voters = near[:, :k], labels[index[:, :k]]
+        ballot = torch.exp((near - near[:, :1]) / TEMPERATURE) if weighted else 1 + near / (4 * k)
+        parts.append(near.new_zeros(len(block), num_classes).scatter_add_(1, voters, ballot))
+    return torch.cat(parts)

@@ -1,0 +1,44 @@
+"""The strength of the penalty is the best one on validation, found with few fits."""
+
+import numpy as np
+import pytest
+
+from probe.solve.select import GRID, select
+
+
+def curve(peak):
+    """A single-peaked score over log strength; counts how often it is asked."""
+    asked = []
+
+    def score(strengths):
+        asked.extend(strengths)
+        return [-abs(np.log10(s) - peak) for s in strengths]
+
+    return score, asked
+
+
+def test_the_grid_is_the_clip_protocols():
+    assert len(GRID) == 96
+    assert GRID[0] == pytest.approx(1e-6)
+    assert GRID[-1] == pytest.approx(1e6)
+    assert np.allclose(np.diff(np.log10(GRID)), 12 / 95)
+
+
+@pytest.mark.parametrize("peak", [-6, -5.3, -1.01, 0, 2.7, 5.9, 6])
+def test_coarse_to_fine_finds_the_peak_that_the_full_grid_has(peak):
+    score, asked = curve(peak)
+    assert select(score).l2 == select(curve(peak)[0], full=True).l2
+    assert len(asked) <= 16
+    assert len(set(asked)) == len(asked)
+
+
+def test_of_equal_scores_the_stronger_penalty_wins():
+    assert select(lambda s: [0.5] * len(s)).l2 == GRID[-1]
+    assert select(lambda s: [0.5] * len(s), full=True).l2 == GRID[-1]
+
+
+def test_the_table_holds_what_was_tried_in_order():
+    chosen = select(curve(1)[0])
+    strengths = [l2 for l2, _ in chosen.table]
+    assert strengths == sorted(strengths)
+    assert dict(chosen.table)[chosen.l2] == max(dict(chosen.table).values())

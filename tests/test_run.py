@@ -1,0 +1,131 @@
+"""From two names to a class-by-class result."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import probe
+from probe import recipe
+from probe.errors import UserError
+from probe.predict import predict
+from probe.run import run
+
+SMALL = {"name": "effnet-lite0", "image_size": 32}
+
+
+@pytest.fixture(scope="module")
+def finished(colours, cache, tmp_path_factory):
+    r = recipe.build({"backbone": SMALL, "data": str(colours), "method": "mr2", "seeds": 2})
+    return run(r, cache=cache, out=tmp_path_factory.mktemp("runs"))
+
+
+def test_the_folder_holds_everything_and_nothing_unfinished(finished):
+    names = {path.name for path in finished.folder.iterdir()}
+    assert names >= {"recipe.yaml", "result.json", "head.safetensors", "predictions.parquet", "log.jsonl"}
+    assert not [path for path in finished.folder.parent.rglob("*") if path.name.startswith(".tmp-")]
+    assert json.loads((finished.folder / "result.json").read_text()) == finished.result
+
+
+def test_the_result_follows_the_published_schema(finished):
+    result = finished.result
+    assert {"schema", "recipe", "backbone", "data", "seeds", "environment", "timing", "margins"} <= set(
+        result
+    )
+    assert {"top1", "top5", "mean_per_class", "worst", "best", "gap", "std", "groups", "by_class"} <= set(
+        result["test"]
+    )
+    assert list(result["test"]["groups"]) == ["easy", "medium", "hard"]
+    assert result["versus"]["method"] == "erm"
+    assert {"overall", "easy", "medium", "hard"} <= set(result["versus"]["gain"])
+    assert [row["name"] for row in result["test"]["by_class"]] == ["blue", "green", "grey", "red"]
+    assert sum(len(g["classes"]) for g in result["test"]["groups"].values()) == 4
+    assert len(result["data"]["validation"]["digests"]) == 2
+
+
+def test_the_numbers_are_those_of_the_stored_predictions(finished):
+    table = pq.read_table(finished.folder / "predictions.parquet").to_pandas()
+    mine = table[table.method == "mr2"]
+    assert set(table.method) == {"mr2", "erm"}
+    assert len(mine) == 2 * 32
+    assert finished.result["test"]["top1"] == pytest.approx((mine.label == mine.prediction).mean())
+    assert finished.result["test"]["top1"] > 0.6  # far above chance
+    erm = table[table.method == "erm"]
+    gain = (mine.label == mine.prediction).mean() - (erm.label == erm.prediction).mean()
+    assert finished.result["versus"]["gain"]["overall"]["mean"] == pytest.approx(gain)
+
+
+def test_margins_average_to_one_and_the_run_says_what_does_not_act(finished):
+    gammas = [row["gamma"] for row in finished.result["margins"]["by_class"]]
+    assert np.mean(gammas) == pytest.approx(1, rel=1e-5)
+    assert any("representation term has no effect" in remark for remark in finished.result["remarks"])
+
+
+def test_the_same_recipe_gives_the_same_numbers_from_the_cache(finished, cache, tmp_path):
+    again = run(recipe.build(recipe.read(finished.folder / "recipe.yaml")), cache=cache, out=tmp_path)
+    assert again.result["test"] == finished.result["test"]
+    assert again.result["versus"] == finished.result["versus"]
+    assert (again.folder / "head.safetensors").read_bytes() == (
+        finished.folder / "head.safetensors"
+    ).read_bytes()
+
+
+def test_a_saved_head_predicts_new_images_as_the_run_did(finished, colours):
+    images = sorted((colours / "test").rglob("*.png"))
+    table = pq.read_table(finished.folder / "predictions.parquet").to_pandas()
+    mine = table[(table.method == "mr2") & (table.seed == 0)].sort_values("id")
+    names = [guess["classes"][0]["name"] for guess in predict(finished.folder, images, top=2)]
+    expected = [["blue", "green", "grey", "red"][k] for k in mine.prediction]
+    assert names == expected
+
+
+def test_a_run_folder_loads_as_a_classifier(finished, colours, cache):
+    clf = probe.load(finished.folder)
+    assert clf.class_names_ == ["blue", "green", "grey", "red"]
+    d = probe.data.load(str(colours))
+    import backbones
+
+    f = probe.features.extract(backbones.load(**SMALL), d["test"], cache=cache)
+    assert probe.evaluate(clf, f)["test"]["top1"] > 0.6
+
+
+@pytest.mark.parametrize("solver", ["knn", "ridge"])
+def test_other_solvers_are_compared_with_the_exact_plain_probe(solver, colours, cache, tmp_path):
+    r = recipe.build({"backbone": SMALL, "data": str(colours), "solver": solver})
+    result = run(r, cache=cache, out=tmp_path).result
+    assert result["recipe"]["method"]["name"] == "erm"
+    assert result["versus"]["method"] == "erm"
+    assert result["test"]["top1"] > 0.5
+
+
+def test_plain_erm_is_compared_with_nothing(colours, cache, tmp_path):
+    r = recipe.build({"backbone": SMALL, "data": str(colours), "method": "erm", "solver": {"l2": 1.0}})
+    result = run(r, cache=cache, out=tmp_path).result
+    assert result["versus"] is None
+    assert result["seeds"][0]["l2"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"method": "mr3"}, "mr3.*mr2"),
+        ({"method": {"name": "mr2", "lamb": 1}}, "lamb.*lam"),
+        ({"method": "center"}, "center has no effect on frozen features"),
+        ({"method": "mr2", "solver": "knn"}, "knn minimises no loss"),
+        ({"solver": "zeroshot"}, "text encoder"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(content, message, colours, cache, tmp_path):
+    r = recipe.build({"backbone": SMALL, "data": str(colours), **content})
+    with pytest.raises(UserError, match=message):
+        run(r, cache=cache, out=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_probing_leaves_the_backbone_as_it_was(finished):
+    import backbones
+
+    assert finished.result["backbone"]["fingerprint"] == backbones.load(**SMALL).fingerprint
+    assert torch.is_grad_enabled()
