@@ -104,6 +104,7 @@ class Fit:
 
     head: FittedHead
     record: dict[str, Any] = field(default_factory=dict)
+    loss: Any = None  # the loss that was minimised, with its margins and remarks
 
 
 def fit(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Fit:
@@ -112,6 +113,8 @@ def fit(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64
 
 
 def _lbfgs(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Fit:
+    method = with_frequency(problem, method, solver, held)
+
     def path(kept: NDArray[np.int64]) -> Callable[[Sequence[float]], Sequence[LinearSolution]]:
         loss = problem.loss(method, kept)
         X, y = part(problem.X, kept), problem.y[kept]
@@ -120,26 +123,30 @@ def _lbfgs(problem: Problem, method: Method, solver: Solver, held: NDArray[np.in
 
     record = strength(problem, solver, held, path)
     loss = problem.loss(method)
-    robust.settle(
-        loss,
-        problem.X,
-        problem.y,
-        l2=record["l2"],
-        sample_weight=problem.sample_weight,
-        basis=problem.basis,
-    )
+    known = {"l2": record["l2"], "sample_weight": problem.sample_weight, "basis": problem.basis}
+    robust.settle(loss, problem.X, problem.y, **known)
     solution = logistic.fit(
-        problem.X,
-        problem.y,
-        problem.num_classes,
-        l2=record["l2"],
-        rows=loss.rows(),
-        sample_weight=problem.sample_weight,
-        basis=problem.basis,
-        tol=solver.tol,
+        problem.X, problem.y, problem.num_classes, rows=loss.rows(), tol=solver.tol, **known
     )
     record |= {"objective": solution.objective, "iterations": solution.iterations, "status": solution.status}
-    return Fit(_linear(problem, solution), record)
+    return Fit(_linear(problem, solution), record, loss)
+
+
+def with_frequency(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Method:
+    """Fill a method's effective frequencies (Classes Are Not Equal, eq. 11), where it wants some.
+
+    EF(c) is the mean probability that the plain probe, fitted to the other rows, gives class c on the `held`
+    rows of class c.
+    """
+    if losses.catalogue.resolve(method.name, method.params).get("frequency", ()) is not None:
+        return method
+    plain = _lbfgs(problem, PLAIN, solver, held).record["l2"]
+    kept = np.setdiff1d(np.arange(len(problem.y)), held)
+    probability = held_out_probabilities(problem, plain)(kept, held)
+    y = problem.y[held]
+    own = np.bincount(y, weights=probability[np.arange(len(y)), y], minlength=problem.num_classes)
+    frequency = own / np.maximum(np.bincount(y, minlength=problem.num_classes), 1)
+    return Method(name=method.name, **{**method.params, "frequency": np.maximum(frequency, 1e-3).tolist()})
 
 
 def _ridge(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Fit:

@@ -77,7 +77,7 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     with clock("evaluation"):
         result = {
             **describe(recipe, material, cuts, mine),
-            **remarks_and_margins(recipe, problem, material),
+            **remarks_and_margins(recipe, problem, material, mine[0].loss),
             **assess(material, guesses, ranking, name_of(recipe)),
         }
     result = json.loads(json.dumps({**result, "timing": clock.table()}, allow_nan=False))
@@ -186,20 +186,18 @@ def describe(
     }
 
 
-def remarks_and_margins(recipe: Recipe, problem: Problem, material: Material) -> dict[str, Any]:
+def remarks_and_margins(recipe: Recipe, problem: Problem, material: Material, loss: Any) -> dict[str, Any]:
     """What a reader must know to read the numbers right, and MR²'s margins where there are some."""
-    method = losses.info(recipe.method.name)
-    loss = problem.loss(recipe.method)
-    gamma = getattr(loss, "gamma", None)
-    notes = [loss.remark]
-    if method.name.startswith("mr2"):
+    notes = [getattr(loss, "remark", None)]
+    if recipe.method.name.startswith("mr2"):
         notes.append("features are frozen, so MR²'s representation term has no effect; its logit margin acts")
     if recipe.groups == "paper":
         notes.append("groups are ranked by erm's own test accuracy, which flatters any rival on hard classes")
     skipped = sum(len(f.skipped) for f in material.features.values())
     if skipped:
         notes.append(f"{skipped} images could not be read and were left out")
-    return {"remarks": [n for n in notes if n], "margins": None if gamma is None else margins(problem, loss)}
+    has_margins = hasattr(loss, "gamma") and hasattr(loss, "spread")
+    return {"remarks": [n for n in notes if n], "margins": margins(problem, loss) if has_margins else None}
 
 
 def margins(problem: Problem, loss: Any) -> dict[str, Any]:

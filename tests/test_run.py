@@ -100,6 +100,17 @@ def test_other_solvers_are_compared_with_the_exact_plain_probe(solver, colours, 
     assert result["test"]["top1"] > 0.5
 
 
+@pytest.mark.parametrize("method", ["la", "cb", "ldam-linear", "ef", "dro", "elm", "mr2-released"])
+def test_every_convex_method_is_solved_exactly_on_the_cache(method, colours, cache, tmp_path):
+    r = recipe.build({"backbone": SMALL, "data": str(colours), "method": method, "solver": {"l2": 1.0}})
+    result = run(r, cache=cache, out=tmp_path).result
+    assert result["seeds"][0]["status"] == "converged"
+    assert result["test"]["top1"] > 0.5
+    if method in ("la", "cb"):  # balanced data: exactly cross-entropy, and the report says so
+        assert result["versus"]["gain"]["overall"]["mean"] == 0
+        assert any("cannot differ" in remark for remark in result["remarks"])
+
+
 def test_plain_erm_is_compared_with_nothing(colours, cache, tmp_path):
     r = recipe.build({"backbone": SMALL, "data": str(colours), "method": "erm", "solver": {"l2": 1.0}})
     result = run(r, cache=cache, out=tmp_path).result
