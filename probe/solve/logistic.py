@@ -1,0 +1,273 @@
+"""Multinomial logistic regression of the row family, solved exactly.
+
+    minimise  sum_i v_i CE(a_i (W h_i + b) + c_i, y_i) + l2/2 |W|²          (bias not penalised)
+
+which is l2 times scikit-learn's objective with C = 1/l2. The answer is certified: see `probe.solve.lbfgs`.
+Passes run in float32 on large data; every solution is judged, and if need be finished, in float64.
+
+>>> basis = Basis(X)                                   # the expensive part, once for these features
+>>> erm = fit(X, y, 37, l2=1.0, basis=basis)
+>>> heads = path(X, y, 37, [100.0, 10.0, 1.0], rows=mr2_rows, basis=basis)
+
+Adding one vector to all classes' weights changes no probability; the penalty makes the weights sum to 0 over
+classes, and of the equivalent biases the one with mean 0 is returned. A class without a row takes no part:
+its weights are 0 and its bias is a large negative number, so that it is never predicted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from probe.errors import UserError
+from probe.rows import Rows
+from probe.solve.basis import Basis
+from probe.solve.inputs import Features, as_labels, as_strengths, as_weights
+from probe.solve.lbfgs import Memory, Outcome, minimise
+from probe.solve.objective import Evaluator, Resident, RowLoss, Streamed
+from probe.solve.solution import ABSENT_BIAS, LinearSolution
+
+__all__ = ["Basis", "LinearSolution", "Solver", "fit", "path"]
+
+TOL = 1e-7  # certified relative excess of the objective
+MAX_ITER = 2000
+REMEMBERED = 32  # solutions kept to start others from
+FLOAT32_TOL = 1e-7  # what float32 passes can certify; below it, float64 takes over
+
+
+def fit(
+    X: Any,
+    y: Any,
+    num_classes: int,
+    *,
+    l2: float,
+    rows: Rows | None = None,
+    sample_weight: Any = None,
+    basis: Basis | None = None,
+    init: LinearSolution | None = None,
+    tol: float = TOL,
+    max_iter: int = MAX_ITER,
+) -> LinearSolution:
+    """One head. X is N x D (tensor, array or cached matrix), y holds N labels in 0..num_classes-1."""
+    solver = Solver(X, y, num_classes, rows=rows, sample_weight=sample_weight, basis=basis)
+    return solver.solve([l2], init=init, tol=tol, max_iter=max_iter)[0]
+
+
+def path(
+    X: Any,
+    y: Any,
+    num_classes: int,
+    l2s: Sequence[float],
+    *,
+    rows: Rows | None = None,
+    sample_weight: Any = None,
+    basis: Basis | None = None,
+    init: LinearSolution | None = None,
+    tol: float = TOL,
+    max_iter: int = MAX_ITER,
+    block: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> list[LinearSolution]:
+    """A head for each l2, in the order given; the same heads that `fit` returns, for much less.
+
+    Values are solved from the strongest on, `block` of them in one pass over the data. By default that is
+    one where neighbours are close, because following the path from its last two points takes a tenth of the
+    iterations; values far apart share passes when a pass is what costs (a GPU, streamed features).
+    `progress(n)` is called as values are finished.
+    """
+    solver = Solver(X, y, num_classes, rows=rows, sample_weight=sample_weight, basis=basis)
+    return solver.path(l2s, init=init, tol=tol, max_iter=max_iter, block=block, progress=progress)
+
+
+class Solver:
+    """One data set, ready to be solved for any l2; remembers what it solved and starts from there."""
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        num_classes: int,
+        *,
+        rows: Rows | None = None,
+        sample_weight: Any = None,
+        basis: Basis | None = None,
+    ) -> None:
+        self.features = Features(X)
+        self.num_classes = num_classes
+        labels = as_labels(y, num_classes, self.features.shape[0])
+        weight = as_weights(sample_weight, self.features.shape[0])
+        rows = _checked(rows or Rows(), num_classes)
+        self.present = _present(labels, weight, rows, num_classes)
+        self.basis = _fitting(basis, self.features)
+        index = torch.full((num_classes,), 0, dtype=torch.int64)
+        index[self.present] = torch.arange(len(self.present))
+        device = self.basis.device
+        weight = _without_absent(weight, labels, self.present, num_classes)
+        self._loss = lambda dtype: RowLoss(
+            index[labels].to(device),
+            _restricted(rows, self.present),
+            None if weight is None else weight.to(device),
+            dtype,
+        )
+        self._known: list[tuple[float, Tensor]] = []  # (log l2, theta) of what was solved
+        self._memory = Memory()
+
+    def path(
+        self,
+        l2s: Sequence[float],
+        *,
+        init: LinearSolution | None = None,
+        tol: float = TOL,
+        max_iter: int = MAX_ITER,
+        block: int | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> list[LinearSolution]:
+        values = as_strengths(l2s)
+        order = sorted(set(values), reverse=True)
+        block = block or self._block(order)
+        solved: dict[float, LinearSolution] = {}
+        for start in range(0, len(order), block):
+            part = order[start : start + block]
+            solved |= zip(part, self.solve(part, init=init, tol=tol, max_iter=max_iter), strict=True)
+            init = None
+            if progress is not None:
+                progress(len(part))
+        return [solved[value] for value in values]
+
+    def solve(
+        self, l2s: Sequence[float], *, init: LinearSolution | None = None, tol: float, max_iter: int
+    ) -> list[LinearSolution]:
+        """Some values in one pass."""
+        values = as_strengths(l2s)
+        l2 = torch.tensor(values, dtype=torch.float64, device=self.basis.device)
+        theta = torch.stack([self._start(value, init) for value in values])
+        memory = self._memory.map(lambda t: t[-1:].expand(len(values), -1, -1))
+        fast = self._evaluator(len(values))
+        goal = tol if fast.dtype == torch.float64 else max(tol, FLOAT32_TOL) / 2
+        judge = Streamed(self.basis, self.features, self._loss(torch.float64))
+        spent = [0] * len(values)
+        for evaluator, target in ((fast, goal), (judge, tol)):
+            outcomes, memory = minimise(
+                evaluator,
+                self.basis.spectrum,
+                theta,
+                l2,
+                tol=target,
+                max_iter=max_iter - max(spent),
+                memory=memory,
+            )
+            theta = torch.stack([o.theta for o in outcomes])
+            spent = [n + o.iterations for n, o in zip(spent, outcomes, strict=True)]
+        self._memory = memory
+        solved = [(math.log(v), o.theta.to(fast.dtype)) for v, o in zip(values, outcomes, strict=True)]
+        self._known = [*self._known, *solved][-REMEMBERED:]
+        return [self._solution(v, o, n) for v, o, n in zip(values, outcomes, spent, strict=True)]
+
+    def _block(self, falling: Sequence[float]) -> int:
+        close = all(a < 2 * b for a, b in itertools.pairwise(falling))
+        return 1 if close or (self.basis.device.type == "cpu" and self._resident(1)) else 8
+
+    def _resident(self, heads: int) -> bool:
+        n = self.features.shape[0]
+        columns = self.basis.rank + 5 * heads * len(self.present)
+        return n * columns * self.basis.dtype.itemsize <= self.basis.budget
+
+    def _evaluator(self, heads: int) -> Evaluator:
+        loss = self._loss(self.basis.dtype)
+        if not self._resident(heads):
+            return Streamed(self.basis, self.features, loss)
+        rotated = self.basis.rotated(self.features)
+        assert rotated is not None  # `_fitting` chose a basis that holds these rows
+        return Resident(rotated, loss)
+
+    def _start(self, l2: float, init: LinearSolution | None) -> Tensor:
+        """On the line through the two nearest solutions in log l2, if they are near; else the nearest one."""
+        if init is not None:
+            return self.basis.to_rotated(init.weight[self.present], init.bias[self.present])
+        if not self._known:
+            shape = (len(self.present), self.basis.rank + 1)
+            return torch.zeros(shape, dtype=torch.float64, device=self.basis.device)
+        here = math.log(l2)
+        near = sorted(self._known, key=lambda known: abs(known[0] - here))[:2]
+        (first, theta) = near[0]
+        if len(near) == 2 and near[1][0] != first:
+            second, other = near[1]
+            share = (here - first) / (second - first)
+            # beyond two steps of the path the tangent says less than the point
+            if -2 <= share <= 1 and abs(second - first) < math.log(30):
+                return theta + share * (other - theta)
+        return theta
+
+    def _solution(self, l2: float, outcome: Outcome, iterations: int) -> LinearSolution:
+        inner, free = self.basis.from_rotated(outcome.theta)
+        weight = inner.new_zeros(self.num_classes, inner.shape[1])
+        bias = free.new_full((self.num_classes,), ABSENT_BIAS)
+        weight[self.present] = inner
+        bias[self.present] = free - free.mean()
+        dtype = self.features.dtype
+        return LinearSolution(
+            weight.to(dtype), bias.to(dtype), l2, outcome.value, outcome.gap, iterations, outcome.status
+        )
+
+
+def _fitting(basis: Basis | None, features: Features) -> Basis:
+    """The given basis if it holds these rows, else a new one."""
+    if basis is None:
+        return Basis(features.source)
+    if len(basis.mean) != features.shape[1]:
+        raise UserError(f"the basis has {len(basis.mean)} dimensions, the features have {features.shape[1]}")
+    if basis.rank < features.shape[1] and basis.rotated(features) is None:
+        return Basis(features.source, device=basis.device, budget=basis.budget)
+    return basis
+
+
+def _checked(rows: Rows, num_classes: int) -> Rows:
+    k = num_classes
+    for name, shapes in (("scale", [(k,)]), ("shift", [(k,), (k, k)]), ("weight", [(k,)])):
+        value = getattr(rows, name)
+        if value is not None and tuple(value.shape) not in shapes:
+            raise UserError(f"rows.{name} has shape {tuple(value.shape)}, {k} classes need {shapes[-1]}")
+    for name, value, ok in (
+        ("scale", rows.scale, lambda v: v > 0),
+        ("weight", rows.weight, lambda v: v >= 0),
+    ):
+        if value is not None and not bool((ok(value) & value.isfinite()).all()):
+            raise UserError(f"rows.{name} must be finite and positive for every class")
+    return rows
+
+
+def _present(labels: Tensor, weight: Tensor | None, rows: Rows, num_classes: int) -> Tensor:
+    """Classes with a row that counts."""
+    count = torch.bincount(labels, weights=weight, minlength=num_classes).double()
+    if rows.weight is not None:
+        count = count * rows.weight.to(count)
+    present = (count > 0).nonzero().flatten()
+    if len(present) < 2:
+        raise UserError(f"{len(present)} class has rows (of {num_classes}): a classifier needs at least two")
+    return present
+
+
+def _without_absent(
+    weight: Tensor | None, labels: Tensor, present: Tensor, num_classes: int
+) -> Tensor | None:
+    """Rows of a class that does not count weigh nothing, even if the class exists in the labels."""
+    counted = torch.zeros(num_classes, dtype=torch.bool)
+    counted[present] = True
+    if bool(counted[labels].all()):
+        return weight
+    return counted[labels].double() * (1.0 if weight is None else weight)
+
+
+def _restricted(rows: Rows, present: Tensor) -> Rows:
+    def part(t: Tensor | None) -> Tensor | None:
+        return None if t is None else t.cpu()[present]
+
+    shift = part(rows.shift)
+    if shift is not None and shift.ndim == 2:
+        shift = shift[:, present]
+    return Rows(part(rows.scale), shift, part(rows.weight))

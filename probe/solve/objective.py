@@ -1,0 +1,232 @@
+"""The objective of the row family, and its two evaluators.
+
+    f(W, b) = sum_i v_i CE(a_i (W h_i + b) + c_i, y_i) + l2/2 |W|²
+
+B problems that differ in l2 only are evaluated together: their heads are stacked into one matrix product.
+Everything is in the coordinates of a `Basis`: theta is B x K x (r + 1), the bias last. Logits are B x K x N:
+with the rows last, products and exponentials run along memory whatever the number of classes.
+
+`Resident` keeps rotated rows and logits in memory. Logits are linear in the step, Z + t dZ, so that a line
+search costs no matrix product: one forward and one backward product an iteration, whatever the search does.
+`Streamed` reads blocks and fuses forward and backward, so that it reads the features once for every
+evaluation and never holds N x K numbers; it is also the float64 evaluator that judges every solution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from probe.rows import Rows
+from probe.solve.basis import Basis, rows_at_once
+from probe.solve.inputs import Features
+
+
+class RowLoss:
+    """v CE(a z + c) for blocks of logits, accurate for rows that are already fitted to the last digit."""
+
+    def __init__(self, targets: Tensor, rows: Rows, sample_weight: Tensor | None, dtype: torch.dtype) -> None:
+        def cast(t: Tensor) -> Tensor:
+            return t.to(device=targets.device, dtype=dtype)
+
+        self.targets = targets
+        self.dtype = dtype
+        # far above the smallest normal number: arithmetic on denormals is many times slower
+        self.floor = -60.0 if dtype == torch.float32 else -300.0
+        self.shift = None if rows.shift is None else cast(rows.shift)
+        self.scale = None if rows.scale is None else cast(rows.scale)[targets]
+        weight = None if rows.weight is None else cast(rows.weight)[targets]
+        if sample_weight is not None:
+            weight = cast(sample_weight) if weight is None else weight * cast(sample_weight)
+        self.weight = None if weight is None else weight
+
+    def __call__(self, z: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """For B x K x n logits of rows from `start` on: the B sums of losses, df/dz (B x K x n), and the
+        curvature sum_i v a² p (1 - p) of every class (B x K)."""
+        part = slice(start, start + z.shape[2])
+        y = self.targets[part].expand(len(z), 1, -1)
+        if self.scale is not None:
+            z = z * self.scale[part]
+        if self.shift is not None:
+            z = z + (self.shift[:, None] if self.shift.ndim == 1 else self.shift[self.targets[part]].T)
+        top = z.amax(dim=1, keepdim=True)
+        e = (z - top).clamp_min_(self.floor).exp_()
+        own = e.gather(1, y)
+        # 1 - p_y as the sum of the others: no cancellation when p_y rounds to 1
+        others = e.scatter_(1, y, 0.0).sum(dim=1, keepdim=True)
+        total = own + others
+        residual = e.div_(total)
+        q = others / total
+        losses = torch.where(q < 0.5, -torch.log1p(-q), total.log() + top - z.gather(1, y))
+        residual.scatter_(1, y, -q)
+        size = residual.abs()
+        curvature = size.mul_(1 - size)
+        if self.scale is not None:
+            residual *= self.scale[part]
+            curvature *= self.scale[part].square()
+        if self.weight is not None:
+            for term in (losses, residual, curvature):
+                term *= self.weight[part]
+        return (
+            losses.sum(dim=(1, 2), dtype=torch.float64),
+            residual,
+            curvature.sum(dim=2, dtype=torch.float64),
+        )
+
+
+@dataclass
+class Point:
+    """Where the solver stands: B problems side by side."""
+
+    theta: Tensor  # B x K x (r + 1)
+    value: Tensor  # B, float64
+    gradient: Tensor  # like theta
+    curvature: Tensor  # B x K, float64
+    logits: Tensor | None = None  # B x K x N, when they are kept
+
+    def keep(self, which: Tensor) -> Point:
+        """Only some of the problems."""
+        logits = None if self.logits is None else self.logits[which]
+        return Point(
+            self.theta[which], self.value[which], self.gradient[which], self.curvature[which], logits
+        )
+
+
+class Line(Protocol):
+    """f along theta + t d, one t for each of the B problems."""
+
+    def value(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """f(t) and its slope, both B, float64."""
+
+    def take(self, t: Tensor) -> Point:
+        """The point at t, which must be the last one that was valued."""
+
+
+class Evaluator(Protocol):
+    dtype: torch.dtype
+    patience: float  # c2 of the curvature condition: how exact a line search is worth its price
+
+    def at(self, theta: Tensor, l2: Tensor) -> Point: ...
+
+    def line(self, point: Point, direction: Tensor, l2: Tensor) -> Line: ...
+
+
+def penalty(theta: Tensor, l2: Tensor) -> tuple[Tensor, Tensor]:
+    """l2/2 |W|² (B, float64) and its gradient; the bias is free."""
+    gradient = theta * l2.to(theta).view(-1, 1, 1)
+    gradient[..., -1] = 0
+    return 0.5 * l2 * theta[..., :-1].square().sum(dim=(1, 2), dtype=torch.float64), gradient
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """B inner products, in float64."""
+    return (a * b).sum(dim=(1, 2), dtype=torch.float64)
+
+
+class Resident:
+    """Rotated rows and logits in memory."""
+
+    patience = 0.4  # another value costs N x K operations, against N x D x K for the products
+
+    def __init__(self, rows: Tensor, loss: RowLoss) -> None:
+        self.rows, self.loss = rows, loss
+        self.dtype = rows.dtype
+
+    def at(self, theta: Tensor, l2: Tensor) -> Point:
+        return self._point(theta, self.logits(theta), l2)
+
+    def line(self, point: Point, direction: Tensor, l2: Tensor) -> Line:
+        return _LogitLine(self, point, direction, l2)
+
+    def logits(self, theta: Tensor) -> Tensor:
+        b, k, r = theta.shape
+        return (theta.reshape(b * k, r) @ self.rows.T).view(b, k, -1)
+
+    def _point(self, theta: Tensor, logits: Tensor, l2: Tensor) -> Point:
+        sums, residual, curvature = self.loss(logits)
+        return self.finish(theta, logits, l2, sums, residual, curvature)
+
+    def finish(
+        self, theta: Tensor, logits: Tensor, l2: Tensor, sums: Tensor, residual: Tensor, curvature: Tensor
+    ) -> Point:
+        amount, gradient = penalty(theta, l2)
+        gradient += (residual.flatten(0, 1) @ self.rows).view_as(theta)
+        return Point(theta, sums + amount, gradient, curvature, logits)
+
+
+class _LogitLine:
+    def __init__(self, evaluator: Resident, point: Point, direction: Tensor, l2: Tensor) -> None:
+        assert point.logits is not None
+        self.evaluator, self.point, self.direction, self.l2 = evaluator, point, direction, l2
+        self.change = evaluator.logits(direction)
+        w, d = point.theta[..., :-1], direction[..., :-1]
+        self.square, self.cross, self.length = dot(w, w), dot(w, d), dot(d, d)
+
+    def value(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.point.logits is not None
+        self.logits = self.point.logits + self.change * t.to(self.change).view(-1, 1, 1)
+        self.terms = self.evaluator.loss(self.logits)
+        sums, residual, _ = self.terms
+        slope = dot(residual, self.change)
+        amount = 0.5 * self.l2 * (self.square + t * (2 * self.cross + t * self.length))
+        return sums + amount, slope + self.l2 * (self.cross + t * self.length)
+
+    def take(self, t: Tensor) -> Point:
+        theta = self.point.theta + self.direction * t.to(self.direction).view(-1, 1, 1)
+        return self.evaluator.finish(theta, self.logits, self.l2, *self.terms)
+
+
+class Streamed:
+    """Blocks of the features as they were given; the head is rotated instead of the rows."""
+
+    patience = 0.9  # every value is a pass over the data
+
+    def __init__(self, basis: Basis, features: Features, loss: RowLoss) -> None:
+        self.basis, self.features, self.loss = basis, features, loss
+        self.dtype = loss.dtype
+
+    def at(self, theta: Tensor, l2: Tensor) -> Point:
+        b, k, r = theta.shape
+        mean = self.basis.mean.to(self.dtype)
+        vectors = None if self.basis.vectors is None else self.basis.vectors.to(self.dtype)
+        inner, bias = theta[..., :-1].reshape(b * k, r - 1), theta[..., -1].reshape(b * k)
+        weight = inner if vectors is None else inner @ vectors.T
+        value = torch.zeros(b, dtype=torch.float64, device=theta.device)
+        curvature = torch.zeros(b, k, dtype=torch.float64, device=theta.device)
+        outer = torch.zeros(weight.shape, dtype=torch.float64, device=theta.device)
+        slopes = torch.zeros(b * k, dtype=torch.float64, device=theta.device)
+        rows = rows_at_once(len(mean) + 3 * b * k)
+        for start, block in self.features.blocks(rows, self.dtype, theta.device):
+            centred = block - mean
+            logits = torch.addmm(bias[:, None], weight, centred.T).view(b, k, -1)
+            sums, residual, bends = self.loss(logits, start)
+            flat = residual.flatten(0, 1)
+            value += sums
+            curvature += bends
+            outer += flat @ centred
+            slopes += flat.sum(dim=1, dtype=torch.float64)
+        amount, gradient = penalty(theta, l2)
+        inward = outer if self.basis.vectors is None else outer @ self.basis.vectors
+        gradient[..., :-1] += inward.view(b, k, r - 1).to(self.dtype)
+        gradient[..., -1] += slopes.view(b, k).to(self.dtype)
+        return Point(theta, value + amount, gradient, curvature)
+
+    def line(self, point: Point, direction: Tensor, l2: Tensor) -> Line:
+        return _PassLine(self, point, direction, l2)
+
+
+class _PassLine:
+    def __init__(self, evaluator: Streamed, point: Point, direction: Tensor, l2: Tensor) -> None:
+        self.evaluator, self.start, self.direction, self.l2 = evaluator, point.theta, direction, l2
+
+    def value(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        self.point = self.evaluator.at(
+            self.start + self.direction * t.to(self.direction).view(-1, 1, 1), self.l2
+        )
+        return self.point.value, dot(self.point.gradient, self.direction)
+
+    def take(self, t: Tensor) -> Point:
+        return self.point
