@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+
+_drawing: ContextVar[bool] = ContextVar("drawing", default=False)
 
 
 @contextmanager
 def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Callable[..., None]]:
     """Yield `advance(n, note)`; on a terminal, a bar with the rate and the time left is drawn on stderr.
+
+    Inside another bar it draws nothing: one thing at a time tells the time left.
 
     >>> with bar("extracting", 3680, "images") as advance:
     ...     advance(64)
@@ -17,6 +22,8 @@ def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Call
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
+    outer = _drawing.get()
+    token = _drawing.set(outer or show)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -25,7 +32,7 @@ def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Call
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not (show and console.is_terminal),
+        disable=outer or not (show and console.is_terminal),
     ) as progress:
         task = progress.add_task(what, total=total, rate="")
 
@@ -34,4 +41,7 @@ def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Call
             rate = f"{speed:,.0f} {unit}/s" if speed else unit
             progress.update(task, advance=n, rate=f"{note}  {rate}" if note else rate)
 
-        yield advance
+        try:
+            yield advance
+        finally:
+            _drawing.reset(token)

@@ -32,16 +32,16 @@ def render(result: Mapping[str, Any], *, thumbnails: Mapping[str, str] | None = 
     results, diagnostics = list(charts.of_result(result)), list(panels.of_result(result))
     body = [
         element("section", sections.cards(result) + sections.remarks(result), aria_label="Headline results"),
-        _section("accuracy", "Which classes suffer", "".join(figure(c) for c in results)),
-        _section("table", "Every class", sections.class_table(result)),
+        section("accuracy", "Which classes suffer", "".join(figure(c) for c in results)),
+        section("table", "Every class", sections.class_table(result)),
     ]
     if sections.has_confusions(result):
         body.append(
-            _section("confusions", "What is taken for what", sections.confusions(result, thumbnails or {}))
+            section("confusions", "What is taken for what", sections.confusions(result, thumbnails or {}))
         )
     if diagnostics:
-        body.append(_section("why", "Why", element("div", "".join(map(figure, diagnostics)), cls="panels")))
-    body.append(_section("reproduce", "Reproduce", sections.reproduce(result)))
+        body.append(section("why", "Why", element("div", "".join(map(figure, diagnostics)), cls="panels")))
+    body.append(section("reproduce", "Reproduce", sections.reproduce(result)))
     return assemble(sections.title(result), sections.subtitle(result), body, [*results, *diagnostics])
 
 
@@ -61,7 +61,7 @@ def figure(chart: Chart) -> str:
     return element("figure", caption + place + numbers, cls="wide" if chart.name in WIDE else None)
 
 
-def _section(name: str, heading: str, content: str) -> str:
+def section(name: str, heading: str, content: str) -> str:
     return element("section", element("h2", text(heading), id=name) + content, aria_labelledby=name)
 
 

@@ -1,0 +1,203 @@
+"""The page of a comparison: the papers' table, gains with intervals, relative improvements, rankings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from probe.report import exports, words
+from probe.report.chart import HEIGHT, Chart, hint, lines, quantity, series
+from probe.report.markup import element, table, text
+from probe.report.page import assemble, figure, section
+from probe.report.words import gain_interval, percent, plural, signed
+
+Comparison = Mapping[str, Any]
+
+
+def render(comparison: Comparison) -> str:
+    """One self-contained file, like the page of a run."""
+    charts = list(of_comparison(comparison))
+    rows = comparison["rows"]
+    names = {key: list(dict.fromkeys(row[key] for row in rows)) for key in ("backbone", "data", "method")}
+    body = [section("table", "Accuracy", _tables(comparison))]
+    if charts:
+        body.append(section("gains", f"Gains over {comparison['reference']}", "".join(map(figure, charts))))
+        body.append(section("ranking", "Ranking by hard-class gain", _rankings(comparison)))
+    if comparison["failed"]:
+        body.append(section("failed", "What failed", _failures(comparison)))
+    title = f"{', '.join(names['method'])} on {', '.join(names['data'])}" if rows else "Comparison"
+    said = [plural(len(rows), "run"), *(plural(len(v), k) for k, v in names.items() if k != "data")]
+    return assemble(title, text(", ".join([*said, *comparison["remarks"]])), body, charts)
+
+
+def _tables(comparison: Comparison) -> str:
+    names = exports.columns(comparison)
+    legend = exports.LEGEND.format(reference=comparison["reference"])
+    parts = [element("p", text(legend), cls="note")]
+    for data, rows in exports.by_data(comparison):
+        heading = ["backbone", "method", *(text(n.capitalize()) for n in names), "seeds"]
+        body = [
+            [
+                text(row["backbone"]),
+                text(row["method"]),
+                *(_cell(row["statistics"].get(n)) for n in names),
+                str(row["seeds"]),
+            ]
+            for row in rows
+        ]
+        parts.append(
+            element("h3", text(data))
+            + element(
+                "div",
+                table(heading, body, caption=f"Accuracy % on {data}", numeric=2),
+                cls="scroll",
+                tabindex="0",
+            )
+        )
+    return "".join(parts)
+
+
+def _cell(statistic: Mapping[str, Any] | None) -> str:
+    if statistic is None or statistic["accuracy"] is None:
+        return words.UNKNOWN
+    gain = statistic["gain"]
+    shown = percent(statistic["accuracy"])
+    if gain is None:
+        return shown
+    said = words.verdict(gain)
+    tone = {"better": "better", "worse": "worse"}.get(said, "unclear")
+    hover = f"{gain_interval(gain['ci'])}; p after Holm {gain['p_holm']:.3g}: {said}"
+    star = "*" if gain["clear"] else ""
+    return f"{shown} " + element("span", f"({signed(gain['mean'])}{star})", cls=tone, title=hover)
+
+
+def _rankings(comparison: Comparison) -> str:
+    parts = []
+    for key, ranked in comparison["ranking"].items():
+        body = [
+            [
+                text(row["name"]),
+                signed(row["gain"], 2),
+                str(row["runs"]),
+                str(row["clearly_better"]),
+                str(row["clearly_worse"]),
+            ]
+            for row in ranked
+        ]
+        heading = [f"{key}", "mean gain, points", "runs", "clearly better", "clearly worse"]
+        caption = f"{key.capitalize()}s by their mean gain on the hardest group"
+        parts.append(element("div", table(heading, body, caption=caption), cls="scroll", tabindex="0"))
+    return "".join(parts)
+
+
+def _failures(comparison: Comparison) -> str:
+    body = [[text(f[k]) for k in ("data", "backbone", "method", "error")] for f in comparison["failed"]]
+    return table(["data", "backbone", "method", "why"], body, caption="Runs without a result", numeric=9)
+
+
+def of_comparison(comparison: Comparison) -> Iterator[Chart]:
+    """Charts of the gains; none when only the reference was run."""
+    compared = [row for row in comparison["rows"] if any(s["gain"] for s in row["statistics"].values())]
+    if compared:
+        yield hard_gains(comparison, compared)
+        yield relative_improvements(compared)
+
+
+def hard_gains(comparison: Comparison, rows: list[Mapping[str, Any]]) -> Chart:
+    """The gain of every run on its hardest group, with the interval."""
+    columns = {
+        "run": "run",
+        "method": "method",
+        "gain": "gain, points",
+        "low": "95 % from",
+        "high": "to",
+        "p": "p (Holm)",
+        "verdict": "verdict",
+    }
+    values = []
+    for row in rows:
+        gain = list(row["statistics"].values())[-1]["gain"]
+        if gain is not None:
+            label = f"{row['backbone']}, {row['data']}, {row['method']}"
+            numbers = (round(100 * v, 3) for v in (gain["mean"], *gain["ci"]))
+            values.append(
+                (label, row["method"], *numbers, float(f"{gain['p_holm']:.3g}"), words.verdict(gain))
+            )
+    values.sort(key=lambda v: -v[2])
+    colour = series("method", list(dict.fromkeys(row["method"] for row in rows)))
+    axis = "gain on the hardest group, points"
+    return Chart(
+        "hard-gains",
+        f"Gain over {comparison['reference']} on the hardest group",
+        "Best first. Bars are 95 % intervals before, verdicts after Holm's correction over the whole table.",
+        columns,
+        values,
+        {
+            "width": "container",
+            "height": 30 * len(values),
+            "encoding": {
+                "y": {**lines("run", [v[0] for v in values]), "axis": {"labelLimit": 320}},
+                "color": colour,
+            },
+            "layer": [
+                {
+                    "mark": {"type": "rule", "strokeDash": [3, 3]},
+                    "encoding": {
+                        "x": {"datum": 0, "type": "quantitative"},
+                        "y": {"value": 0},
+                        "y2": {"value": "height"},
+                        "color": {"value": "#9aa1ac"},
+                    },
+                },
+                {
+                    "mark": {"type": "rule", "strokeWidth": 3},
+                    "encoding": {"x": quantity("low", axis), "x2": {"field": "high"}},
+                },
+                {
+                    "mark": {"type": "point", "size": 80, "opacity": 1},
+                    "encoding": {"x": quantity("gain", axis), "tooltip": hint(columns)},
+                },
+            ],
+        },
+    )
+
+
+def relative_improvements(rows: list[Mapping[str, Any]]) -> Chart:
+    """The gain over the reference's own accuracy, data set by data set (MR² poster, figure 2)."""
+    columns = {
+        "data": "data",
+        "backbone": "backbone",
+        "method": "method",
+        "statistic": "on",
+        "relative": "relative improvement %",
+    }
+    values = [
+        (row["data"], row["backbone"], row["method"], name, round(100 * s["relative"], 3))
+        for row in rows
+        for name, s in row["statistics"].items()
+        if s["relative"] is not None
+    ]
+    names = list(dict.fromkeys(v[3] for v in values))
+    return Chart(
+        "relative-improvement",
+        "Relative improvement by data set",
+        "Gain divided by the reference's accuracy, the mean over backbones; one row of bars a method.",
+        columns,
+        values,
+        {
+            "columns": 1,
+            "facet": {"field": "method", "type": "nominal", "title": None},
+            "spec": {
+                "width": 900,
+                "height": HEIGHT - 80,
+                "mark": {"type": "bar", "cornerRadiusEnd": 2},
+                "encoding": {
+                    "x": {"field": "data", "type": "nominal", "title": None, "axis": {"labelAngle": 0}},
+                    "xOffset": series("statistic", names),
+                    "y": {**quantity("relative", "relative improvement %", zero=True), "aggregate": "mean"},
+                    "color": series("statistic", names),
+                    "tooltip": hint({"data": "data", "statistic": "on", "method": "method"}),
+                },
+            },
+        },
+    )

@@ -1,0 +1,156 @@
+"""A comparison in the papers' layout, for spreadsheets, Markdown and LaTeX.
+
+Rows are backbone and method, columns Overall and the groups; a gain over the reference stands in brackets,
+with a star when it is clear after Holm's correction over the whole table.
+"""
+
+from __future__ import annotations
+
+import csv as csv_module
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from probe.report import words
+
+Comparison = Mapping[str, Any]
+LEGEND = (
+    "In brackets: gain over {reference}, in points. *: clear after Holm's correction; else no clear change."
+)
+# A spreadsheet takes a cell that begins with one of these for a formula.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    words.MINUS: "$-$",
+    words.UNKNOWN: "--",
+}
+MARKDOWN = {c: f"\\{c}" for c in "\\`*_[]|#~"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+
+
+def columns(comparison: Comparison) -> list[str]:
+    return ["overall", *comparison["groups"]]
+
+
+def cell(statistic: Mapping[str, Any] | None) -> str:
+    """`59.6 (+3.2*)`."""
+    if statistic is None or statistic["accuracy"] is None:
+        return words.UNKNOWN
+    gain = statistic["gain"]
+    shown = words.percent(statistic["accuracy"])
+    return shown if gain is None else f"{shown} ({words.signed(gain['mean'])}{'*' if gain['clear'] else ''})"
+
+
+def by_data(comparison: Comparison) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    """Each data set and its rows."""
+    for name in dict.fromkeys(row["data"] for row in comparison["rows"]):
+        yield name, [row for row in comparison["rows"] if row["data"] == name]
+
+
+def csv(comparison: Comparison) -> str:
+    """One line a run and statistic, numbers as fractions; names can never become formulas."""
+    heading = [
+        *("data", "backbone", "method", "seeds", "statistic", "accuracy", "ci_low", "ci_high"),
+        *("gain", "gain_low", "gain_high", "p", "p_holm", "verdict", "relative", "run"),
+    ]
+    buffer = io.StringIO()
+    writer = csv_module.writer(buffer, lineterminator="\n")
+    writer.writerow(heading)
+    for row in comparison["rows"]:
+        for name, s in row["statistics"].items():
+            gain = s["gain"] or {}
+            values = [
+                *(row["data"], row["backbone"], row["method"], row["seeds"], name, s["accuracy"]),
+                *(s["ci"] or (None, None)),
+                gain.get("mean"),
+                *gain.get("ci", (None, None)),
+                *(gain.get("p"), gain.get("p_holm"), words.verdict(s["gain"]) if gain else None),
+                *(s["relative"], row["run"]),
+            ]
+            writer.writerow([harmless(v) for v in values])
+    return buffer.getvalue()
+
+
+def harmless(value: Any) -> Any:
+    """Numbers as they are; text that a spreadsheet would compute gets a quote in front."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def escaped(value: str, rules: Mapping[str, str]) -> str:
+    """Printable, on one line, and nothing in it means anything to the format."""
+    clean = "".join(c if c.isprintable() else " " for c in value)
+    return "".join(rules.get(c, c) for c in clean)
+
+
+def markdown(comparison: Comparison) -> str:
+    """A table a data set, with the intervals of the gains below each."""
+    parts = []
+    names = columns(comparison)
+    for data, rows in by_data(comparison):
+        heading = ["backbone", "method", *(n.capitalize() for n in names)]
+        lines = [[*_labels(row, MARKDOWN), *(cell(row["statistics"].get(n)) for n in names)] for row in rows]
+        # the stars of clear gains must not start emphasis
+        lines = [[*line[:2], *(v.replace("*", "\\*") for v in line[2:])] for line in lines]
+        parts.append(f"### {escaped(data, MARKDOWN)}\n\n{_grid(heading, lines, right=len(names))}")
+        gains = [
+            [*_labels(row, MARKDOWN), *(_gain_interval(row["statistics"].get(n)) for n in names)]
+            for row in rows
+            if any(s["gain"] for s in row["statistics"].values())
+        ]
+        if gains:
+            parts.append(f"95 % intervals of the gains:\n\n{_grid(heading, gains, right=len(names))}")
+    parts.append(LEGEND.format(reference=escaped(comparison["reference"], MARKDOWN)).replace("*", "\\*"))
+    for failed in comparison["failed"]:
+        where = " / ".join(escaped(failed[k], MARKDOWN) for k in ("data", "backbone", "method"))
+        parts.append(f"- failed: {where}: {escaped(failed['error'], MARKDOWN)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _labels(row: Mapping[str, Any], rules: Mapping[str, str]) -> list[str]:
+    return [escaped(row["backbone"], rules), escaped(row["method"], rules)]
+
+
+def _gain_interval(statistic: Mapping[str, Any] | None) -> str:
+    gain = statistic and statistic["gain"]
+    return words.gain_interval(gain["ci"]) if gain else words.UNKNOWN
+
+
+def _grid(heading: Sequence[str], lines: Sequence[Sequence[str]], right: int) -> str:
+    rule = [":---"] * (len(heading) - right) + ["---:"] * right
+    return "\n".join("| " + " | ".join(line) + " |" for line in (heading, rule, *lines))
+
+
+def latex(comparison: Comparison) -> str:
+    """One tabular for all data sets, ready for \\input; needs no package."""
+    names = columns(comparison)
+    lines = [
+        "% written by mr2-probe",
+        rf"\begin{{tabular}}{{ll{'r' * len(names)}}}",
+        r"\hline",
+        " & ".join(["Backbone", "Method", *(escaped(n.capitalize(), LATEX) for n in names)]) + r" \\",
+    ]
+    for data, rows in by_data(comparison):
+        lines += [
+            r"\hline",
+            rf"\multicolumn{{{len(names) + 2}}}{{l}}{{\textit{{{escaped(data, LATEX)}}}}} \\",
+        ]
+        for row in rows:
+            values = [escaped(cell(row["statistics"].get(n)), LATEX) for n in names]
+            lines.append(" & ".join([*_labels(row, LATEX), *values]) + r" \\")
+    note = escaped(LEGEND.format(reference=comparison["reference"]), LATEX)
+    lines += [
+        r"\hline",
+        rf"\multicolumn{{{len(names) + 2}}}{{l}}{{\footnotesize {note}}} \\",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"

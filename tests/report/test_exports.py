@@ -1,0 +1,126 @@
+"""A comparison as CSV, Markdown, LaTeX and a page: right numbers, and names that stay names."""
+
+import csv
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from probe import compare
+from probe.report import comparison_page, comparison_terminal, exports
+
+
+def statistic(accuracy, gain=None, clear=False):
+    ci = [accuracy - 0.01, accuracy + 0.01]
+    if gain is None:
+        return {"accuracy": accuracy, "ci": ci, "gain": None, "relative": None}
+    block = {"mean": gain, "ci": [gain - 0.01, gain + 0.01], "p": 0.001, "p_holm": 0.008, "clear": clear}
+    return {"accuracy": accuracy, "ci": ci, "gain": block, "relative": gain / (accuracy - gain)}
+
+
+def row(data, backbone, method, *gains):
+    values = (0.752, 0.911, 0.783, 0.564)
+    names = ("overall", "easy", "medium", "hard")
+    entries = [
+        statistic(a + (g or 0), g, bool(g) and abs(g) > 0.01)
+        for a, g in zip(values, gains or (None,) * 4, strict=True)
+    ]
+    return {
+        "data": data,
+        "backbone": backbone,
+        "method": method,
+        "seeds": 5,
+        "run": f"{backbone}-{method}",
+        "reused": True,
+        "statistics": dict(zip(names, entries, strict=True)),
+    }
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    rows = [
+        row("pets", "clip-rn50", "erm"),
+        row("pets", "clip-rn50", "mr2", 0.017, 0.004, 0.014, 0.032),
+        row("cars", "=cmd|'/c calc'!A1", "erm"),
+        row("cars", "=cmd|'/c calc'!A1", "a_b & 50% </script>", -0.02, -0.03, 0.0, -0.001),
+    ]
+    failed = [{"data": "cars", "backbone": "moco", "method": "mr2", "error": "no weights | here"}]
+    return json.loads(json.dumps(compare._assemble(rows, "erm", failed)))
+
+
+def test_the_table_has_the_papers_layout(comparison):
+    text = exports.markdown(comparison)
+    assert "| clip-rn50 | mr2 | 76.9 (+1.7\\*) | 91.5 (+0.4\\*) | 79.7 (+1.4\\*) | 59.6 (+3.2\\*) |" in text
+    assert "| clip-rn50 | erm | 75.2 | 91.1 | 78.3 | 56.4 |" in text
+    assert "+2.2 to +4.2" in text
+    assert "failed: cars / moco / mr2: no weights \\| here" in text
+
+
+def test_markdown_rows_keep_their_columns_whatever_the_names(comparison):
+    lines = [line for line in exports.markdown(comparison).splitlines() if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in lines} == {7}
+
+
+def test_no_cell_of_the_csv_is_a_formula_and_numbers_stay_numbers(comparison):
+    rows = list(csv.DictReader(io.StringIO(exports.csv(comparison))))
+    assert len(rows) == 16
+    assert not any(v.startswith(("=", "@", "+")) for r in rows for v in r.values())
+    assert rows[8]["backbone"] == "'=cmd|'/c calc'!A1"
+    hard = rows[7]
+    assert (hard["statistic"], hard["verdict"]) == ("hard", "better")
+    assert float(hard["accuracy"]) == pytest.approx(0.596)
+    assert float(hard["gain"]) == pytest.approx(0.032)
+    assert float(rows[12]["gain"]) == pytest.approx(-0.02)  # a negative number is no formula
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_every_way_to_begin_a_formula_is_quoted(name):
+    assert exports.harmless(name) == "'" + name
+    assert exports.harmless("plain") == "plain"
+    assert exports.harmless(-0.5) == -0.5
+
+
+def test_latex_is_escaped_and_balanced(comparison):
+    text = exports.latex(comparison)
+    assert r"a\_b \& 50\% \textless{}/script\textgreater{}" in text
+    assert "76.9 (+1.7*)" in text
+    assert "($-$2.0*)" in text
+    for line in text.splitlines():
+        if line.endswith(r"\\") and "multicolumn" not in line:
+            assert line.replace(r"\&", "").count("&") == 5
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+
+
+def test_holm_is_applied_over_the_whole_table(comparison):
+    gains = [s["gain"] for r in comparison["rows"] for s in r["statistics"].values() if s["gain"]]
+    assert [g["p_holm"] for g in gains] == pytest.approx([0.008] * 8)  # eight gains of p = 0.001
+
+
+def test_backbones_and_methods_are_ranked_by_hard_class_gain(comparison):
+    ranking = comparison["ranking"]["method"]
+    assert [r["name"] for r in ranking] == ["mr2", "a_b & 50% </script>"]
+    assert (ranking[0]["clearly_better"], ranking[0]["clearly_worse"]) == (1, 0)
+    assert comparison["ranking"]["backbone"][0]["name"] == "clip-rn50"
+
+
+def test_the_terminal_table_fits_eighty_columns(comparison):
+    console = Console(width=80, record=True, file=io.StringIO())
+    comparison_terminal.show(comparison, "runs/compare-1a2b", console)
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "59.6 (+3.2*)" in text
+    assert "+3.2 (+2.2 to +4.2)" in text
+    assert "failed: cars / moco / mr2" in text
+
+
+def test_the_page_of_a_comparison_opens_clean(browser, comparison, tmp_path):
+    path = tmp_path / "comparison.html"
+    path.write_text(comparison_page.render(comparison), encoding="utf-8")
+    browser.open(path)
+    assert browser.console == []
+    assert browser.requests == [path.as_uri(), "data:,"][: len(browser.requests)]
+    assert browser.run("document.querySelectorAll('.chart svg').length") == 2
+    assert "a_b & 50% </script>" in browser.run("document.querySelector('main').textContent")
+    browser.view(400, 900)
+    assert browser.run("document.documentElement.scrollWidth") <= 400

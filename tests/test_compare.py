@@ -1,0 +1,208 @@
+"""A grid is run once, reused afterwards, and survives what fails in it."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from probe import compare
+from probe.cli import main
+from probe.errors import UserError
+from probe.report import runs
+
+
+def draw(folder, colours, each, rng):
+    """Noisy squares of each class's colour."""
+    for name, colour in colours.items():
+        (folder / name).mkdir(parents=True)
+        for i in range(each):
+            noise = rng.integers(-60, 60, size=(16, 16, 3))
+            pixels = np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A tiny data set of three classes, a cache and a place for runs; three runs, one of which cannot be."""
+    root = tmp_path_factory.mktemp("grid")
+    rng = np.random.default_rng(0)
+    colours = {"red": (200, 60, 60), "rose": (200, 80, 80), "blue": (60, 60, 200)}
+    draw(root / "squares" / "train", colours, 8, rng)
+    draw(root / "squares" / "test", colours, 6, rng)
+    words = [
+        "compare",
+        "--backbones",
+        "effnet-lite0",
+        "--data",
+        str(root / "squares"),
+        "--methods",
+        "erm mr2 supcon",
+    ]
+    words += ["--seeds", "2", "--cache", str(root / "cache"), "--out", str(root / "runs")]
+    answer = CliRunner().invoke(main, words, env={"PROBE_CACHE": str(root / "cache"), "COLUMNS": "80"})
+    return root, words, answer
+
+
+def comparison_of(root):
+    (folder,) = (root / "runs").glob("compare-*")
+    return folder, json.loads((folder / "comparison.json").read_text())
+
+
+def test_a_failure_is_listed_and_the_rest_is_compared(place):
+    root, _, answer = place
+    assert answer.exit_code == 1, answer.output
+    _, comparison = comparison_of(root)
+    assert [row["method"] for row in comparison["rows"]] == ["erm", "mr2"]
+    (failed,) = comparison["failed"]
+    assert failed["method"] == "supcon"
+    assert "no effect on frozen features" in failed["error"]
+    assert "failed:" in answer.output
+    assert "Traceback" not in answer.output
+
+
+def test_the_table_shows_what_the_runs_found(place):
+    root, _, answer = place
+    _, comparison = comparison_of(root)
+    erm, mr2 = comparison["rows"]
+    result = runs.read_result(root / "runs" / mr2["run"])
+    assert mr2["statistics"]["hard"]["accuracy"] == result["test"]["groups"]["hard"]["accuracy"]
+    assert mr2["statistics"]["hard"]["gain"]["mean"] == result["versus"]["gain"]["hard"]["mean"]
+    assert erm["statistics"]["overall"]["gain"] is None
+    assert mr2["seeds"] == 2
+    assert "mr2" in answer.output
+
+
+def test_every_form_is_written(place):
+    folder, _ = comparison_of(place[0])
+    assert sorted(p.suffix for p in folder.iterdir()) == [".csv", ".html", ".json", ".md", ".tex"]
+
+
+def test_what_exists_is_reused_and_what_is_damaged_is_run_again(place, monkeypatch):
+    root, words, _ = place
+    ran = []
+    real = __import__("probe.run", fromlist=["run"]).run
+
+    def watched(recipe, **places):
+        ran.append(recipe.method.name)
+        return real(recipe, **places)
+
+    monkeypatch.setattr("probe.run.run", watched)
+    CliRunner().invoke(main, words, env={"PROBE_CACHE": str(root / "cache")})
+    assert ran == ["supcon"]  # the failed one is tried again
+    (broken,) = (root / "runs").glob("*-mr2-*")
+    (broken / "result.json").write_text("{")
+    CliRunner().invoke(main, words, env={"PROBE_CACHE": str(root / "cache")})
+    assert ran == ["supcon", "mr2", "supcon"]
+
+
+def test_json_prints_the_comparison(place):
+    root, words, _ = place
+    answer = CliRunner().invoke(main, [*words, "--json"], env={"PROBE_CACHE": str(root / "cache")})
+    assert json.loads(answer.stdout)["rows"][0]["method"] == "erm"
+
+
+def folders(root):
+    return [next((root / "runs").glob(f"*-{m}-*")) for m in ("erm", "mr2")]
+
+
+def test_runs_can_be_compared_by_their_folders(place):
+    """Paired from the stored predictions, the gain is the run's own."""
+    root = place[0]
+    erm, mr2 = folders(root)
+    comparison = compare.of_runs([erm, mr2])
+    result = runs.read_result(mr2)
+    gain = comparison["rows"][1]["statistics"]["hard"]["gain"]
+    assert comparison["reference"] == erm.name
+    assert gain["mean"] == pytest.approx(result["versus"]["gain"]["hard"]["mean"])
+
+
+def test_runs_that_do_not_match_are_refused_in_one_line(place, tmp_path):
+    root = place[0]
+    erm, mr2 = folders(root)
+    with pytest.raises(UserError, match="at least two runs"):
+        compare.of_runs([erm])
+    with pytest.raises(UserError, match="is no run"):
+        compare.of_runs([erm, tmp_path])
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("recipe.yaml", "result.json"):
+        (copy / name).write_bytes((mr2 / name).read_bytes())
+    with pytest.raises(UserError, match=r"no predictions\.parquet"):
+        compare.of_runs([erm, copy])
+
+
+def test_runs_of_other_classes_are_refused(place, tmp_path):
+    import pyarrow.parquet as pq
+
+    erm, mr2 = folders(place[0])
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "result.json").write_bytes((mr2 / "result.json").read_bytes())
+    table = pq.read_table(mr2 / "predictions.parquet")
+    names = json.dumps(["red", "rose", "green"])
+    pq.write_table(table.replace_schema_metadata({"class_names": names}), other / "predictions.parquet")
+    with pytest.raises(UserError, match="different classes") as error:
+        compare.of_runs([erm, other])
+    assert "\n" not in str(error.value)
+    pq.write_table(table.slice(1, len(table) // 4 - 1), other / "predictions.parquet")
+    with pytest.raises(UserError):
+        compare.of_runs([erm, other])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["--backbones", "", "--data", "digits", "--methods", "erm"],
+            "the grid is empty: name at least one backbone",
+        ),
+        ([], "name at least one backbone and one data set and one method"),
+        (["runs/a", "--methods", "erm"], "not both"),
+    ],
+)
+def test_an_empty_or_mixed_request_is_one_line(words, says):
+    answer = CliRunner().invoke(main, ["compare", *words])
+    assert answer.exit_code == 2
+    assert says in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
+def test_a_data_set_that_changed_between_runs_is_noticed(place):
+    root = place[0]
+    grid = compare.Grid(["effnet-lite0"], [str(root / "squares")], ["erm", "mr2"], ["seeds=2"])
+    cells = compare.fill(grid, cache=root / "cache", out=root / "runs")
+    changed = json.loads(json.dumps(cells[1].result))
+    changed["data"]["fingerprints"]["test"] = "other"
+    moved = compare.Cell(cells[1].recipe, cells[1].folder, changed)
+    with pytest.raises(UserError, match="different test images"):
+        compare.table([cells[0], moved])
+
+
+def test_report_writes_the_page_and_the_plots_again(place):
+    erm, mr2 = folders(place[0])
+    environment = {"PROBE_CACHE": str(place[0] / "cache")}
+    answer = CliRunner().invoke(main, ["report", str(erm), str(mr2), "--plots"], env=environment)
+    assert answer.exit_code == 0, answer.output
+    assert (mr2 / "report.html").stat().st_size > 500_000
+    drawn = sorted(p.name for p in (mr2 / "plots").iterdir())
+    assert {"class-accuracy.svg", "class-accuracy.png", "group-gains.svg"} <= set(drawn)
+    assert (mr2 / "plots" / "class-accuracy.png").read_bytes()[:4] == b"\x89PNG"
+    assert "<svg" in (mr2 / "plots" / "class-accuracy.svg").read_text()
+    answer = CliRunner().invoke(main, ["report", str(mr2 / "predictions.parquet"), "--json"], env=environment)
+    (again,) = json.loads(answer.stdout)
+    own = runs.read_result(mr2)
+    assert again["test"]["top1"] == pytest.approx(own["test"]["top1"])
+    assert again["versus"]["gain"]["overall"]["mean"] == pytest.approx(
+        own["versus"]["gain"]["overall"]["mean"]
+    )
+    assert (mr2 / "predictions-report.html").is_file()
+
+
+def test_a_report_of_nothing_is_one_line(tmp_path):
+    answer = CliRunner().invoke(main, ["report", str(tmp_path)])
+    assert answer.exit_code == 2
+    assert "is no run" in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert not any(tmp_path.iterdir())
