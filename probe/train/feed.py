@@ -92,7 +92,7 @@ class Views:
 
     def _draw(self, image: Any, seed: int) -> Tensor:
         # The libraries draw from three global generators; all are set, in this process or a worker's.
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002 - that is the generator timm draws from
         return self.random(image)

@@ -32,6 +32,7 @@ from probe.train.score import logits
 from probe.train.settings import Train
 from probe.train.stop import Stopped, StopRequest
 from probe.train.streams import seed as stream
+from probe.train.streams import set_seed
 from probe.train.window import Objective, Window
 
 
@@ -113,7 +114,8 @@ class Training:
             self.micro_batch, unused = rehearsal.rehearse(self, objective, optimizer)
             self.accelerator.ddp_handler.find_unused_parameters = unused
         self.average = None if s.ema is None else Average(self.network, s.ema)
-        self.objective, self.optimizer = self.accelerator.prepare(objective, optimizer)
+        self.objective, prepared = self.accelerator.prepare(objective, optimizer)
+        self.optimizer, self.apply = prepared.optimizer, runtime.stepper(self.accelerator, prepared)
         self.start = self.network.snapshot()  # after the processes have agreed on it
         if s.trackers:
             self.accelerator.init_trackers(
@@ -147,7 +149,7 @@ class Training:
         if self.position.epoch == self.position.step == 0:
             self.method.begin_stage(stage, self)
         self.sampler = self.sampler_of()
-        per_epoch = self.sampler.steps
+        per_epoch = self.per_epoch = self.sampler.steps
         self.total, self.warmup = epochs * per_epoch, round(self.settings.warmup_epochs * per_epoch)
         done = self.position.epoch * per_epoch + self.position.step
         size = len(self.sampler.order(0))
@@ -167,7 +169,7 @@ class Training:
         self.method.start_epoch(epoch, epochs)
         begin, shown, waiting = time.perf_counter(), 0.0, 0
         for window, size in self._windows():
-            rate = self.rate * schedule.factor(epoch * self.sampler.steps + p.step, self.total, self.warmup)
+            rate = self.rate * schedule.factor(epoch * self.per_epoch + p.step, self.total, self.warmup)
             optim.set_rate(self.optimizer, rate)
             loss = self.method.step(window)
             if self.average is not None:
@@ -206,7 +208,7 @@ class Training:
             for number in range(len(share)):
                 part = next(feed).to(self.device)
                 if self.mix is not None:
-                    torch.manual_seed(stream(*place, "mix", number))
+                    set_seed(stream(*place, "mix", number), self.device)
                     part = self.mix(part)
                 parts.append(part)
             yield self.window(parts, sampler.weights(len(batch)), place), len(batch)
@@ -218,6 +220,7 @@ class Training:
             self.objective,
             self.optimizer,
             self.accelerator,
+            apply=self.apply,
             clip=self.settings.clip,
             position=place,
             ids=self.feed.ids,

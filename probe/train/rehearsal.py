@@ -33,7 +33,15 @@ def rehearse(training: Training, objective: nn.Module, optimizer: Any) -> tuple[
         batch = next(training.feed.training(0, [part], training.method.views)).to(training.device)
         batch = batch if training.mix is None else training.mix(batch)
         window = Window(
-            [batch], [1.0], objective, optimizer, training.accelerator, None, (0, 0, 0, 0), training.feed.ids
+            [batch],
+            [1.0],
+            objective,
+            optimizer,
+            training.accelerator,
+            apply=optimizer.step,
+            clip=None,
+            position=(training.seed, 0, 0, training.rank),
+            ids=training.feed.ids,
         )
         with window.statistics_kept():
             window.gradients()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -42,3 +43,14 @@ def accelerator(settings: Train) -> Any:
             f"{world} processes were started but {found.num_processes} see each other; see `launch`"
         )
     return found
+
+
+def stepper(accelerator: Any, prepared: Any) -> Callable[[], Any]:
+    """What makes an update: the wrapper where it has work to do (scaling, sharding), else the optimiser.
+
+    (The wrapper looks for absent libraries on the disk at every step.)
+    """
+    from accelerate.optimizer import AcceleratedOptimizer
+
+    plain = type(prepared) is AcceleratedOptimizer and accelerator.scaler is None
+    return prepared.optimizer.step if plain else prepared.step

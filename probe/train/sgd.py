@@ -9,6 +9,7 @@ curvature of cross-entropy is at most 1/2 and one learning rate suits every back
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,13 +62,12 @@ def probe_sgd(
         raise UserError("sample weights are for the exact solver; use solver lbfgs")
     if settings.augment != Train().augment:
         raise UserError("augmentation changes images, and cached features have none; fine-tune instead")
-    l2, table = _strength(problem, method, solver, held)
+    record = _strength(problem, method, solver, held)
     kept = np.setdiff1d(np.arange(len(problem.y)), held) if settings.selects else np.arange(len(problem.y))
-    trained = _train(problem, method, settings, kept, held, l2=l2, seed=seed, folder=folder, show=show)
-    head, progress = trained
-    record = {"l2": l2, "epochs": len(progress.epochs), "loss": progress.epochs[-1]["loss"], "seed": seed}
-    if table is not None:
-        record["validation"] = table
+    head, progress = _train(
+        problem, method, settings, kept, held, l2=record["l2"], seed=seed, folder=folder, show=show
+    )
+    record |= {"epochs": len(progress.epochs), "loss": progress.epochs[-1]["loss"]}
     if progress.best is not None:
         record["best_epoch"] = progress.best["epoch"]
     return Fit(head, record)
@@ -89,18 +89,24 @@ def _train(
     loss = frozen_loss(problem, method, kept, adapts=settings.head == "adapter")
     built = make_method(method, num_classes=problem.num_classes, labels=y, dim=X.shape[1], loss=loss)
     head = make_head(built, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
-    ease = _ease(X, getattr(loss, "scale", None)) if isinstance(head, Linear) else NEUTRAL
+    scale = loss.scale if isinstance(loss, RowLoss) else None
+    ease = _ease(X, scale) if isinstance(head, Linear) else NEUTRAL
     size = 1.0 if ease.spread is None else float(ease.spread[0])
-    decay = l2 / (len(y) * size**2) if settings.weight_decay is None else settings.weight_decay
+    # The exact objective is a sum of v CE; steps see its mean, over sum v.
+    weight = loss.weight if isinstance(loss, RowLoss) else None
+    mass = len(y) if weight is None else float(weight[torch.from_numpy(y)].sum())
+    decay = l2 / (mass * size**2) if settings.weight_decay is None else settings.weight_decay
     rate = settings.lr or (LR if isinstance(head, Linear) else 0.1)
+    if isinstance(X, Tensor):
+        X = ease(X)  # once, instead of in every batch
     task = Task(
-        Network(nn.Identity(), head, ease),
+        Network(nn.Identity(), head, NEUTRAL if isinstance(X, Tensor) else ease),
         built,
         FeatureFeed(X, y, [f"row {i}" for i in kept]),
         problem.num_classes,
         optimizer=settings.optimizer or "sgd",
         epochs=settings.epochs or EPOCHS,
-        held=_held_feed(problem, held) if settings.selects else None,
+        held=_held_feed(problem, held, ease) if settings.selects else None,
         metric=problem.metric,
     )
     update = {"lr": rate, "weight_decay": decay}
@@ -132,28 +138,19 @@ def _floats(rows: Rows) -> Rows:
     return Rows(*(None if t is None else t.float() for t in (rows.scale, rows.shift, rows.weight)))
 
 
-def _strength(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> tuple[float, Any]:
+def _strength(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> dict[str, Any]:
     """The given strength, or the one that validates best by the exact solver: with the method's rows or,
     where it has none, plain cross-entropy's. The strength belongs to the features more than to the loss."""
-    if solver.l2 is not None:
-        return solver.l2, None
-    from probe.probing import part
-    from probe.solve import select
+    from probe import probing
+    from probe.solve import logistic
 
-    kept = np.setdiff1d(np.arange(len(problem.y)), held)
-    loss = frozen_loss(problem, method, kept, adapts=False)
-    chosen = select.select(
-        part(problem.X, kept),
-        problem.y[kept],
-        part(problem.X, held),
-        problem.y[held],
-        problem.num_classes,
-        metric=problem.metric,
-        rows=loss.rows() or Rows(),
-        full=solver.grid == "full",
-        basis=problem.basis,
-    )
-    return chosen.l2, chosen.table
+    def path(kept: NDArray[np.int64]) -> Any:
+        rows = frozen_loss(problem, method, kept, adapts=False).rows()
+        X, y = probing.part(problem.X, kept), problem.y[kept]
+        heads = logistic.Solver(X, y, problem.num_classes, rows=rows, basis=problem.basis)
+        return partial(heads.path, tol=probing.ROUGH)
+
+    return probing.strength(problem, solver, held, path)
 
 
 def _rows(problem: Problem, rows: NDArray[np.int64]) -> Any:
@@ -163,8 +160,9 @@ def _rows(problem: Problem, rows: NDArray[np.int64]) -> Any:
     return problem.X if len(rows) == len(problem.y) else part(problem.X, rows)
 
 
-def _held_feed(problem: Problem, held: NDArray[np.int64]) -> FeatureFeed:
-    return FeatureFeed(_rows(problem, held), problem.y[held], [f"row {i}" for i in held])
+def _held_feed(problem: Problem, held: NDArray[np.int64], ease: Scaling) -> FeatureFeed:
+    X = _rows(problem, held)
+    return FeatureFeed(ease(X) if isinstance(X, Tensor) else X, problem.y[held], [f"row {i}" for i in held])
 
 
 def _ease(X: Any, scale: Tensor | None) -> Scaling:

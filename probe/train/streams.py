@@ -7,6 +7,7 @@ the uninterrupted one would have drawn, without any generator's state being save
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 
 def seed(*position: int | str) -> int:
@@ -16,3 +17,15 @@ def seed(*position: int | str) -> int:
     True
     """
     return int.from_bytes(hashlib.blake2b(repr(position).encode(), digest_size=8).digest(), "little") >> 1
+
+
+def set_seed(seed: int, device: Any) -> None:
+    """Seed what a step on `device` draws from.
+
+    (`torch.manual_seed` also notes a traceback for every kind of device that is absent: milliseconds.)
+    """
+    import torch
+
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)

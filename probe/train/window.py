@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from probe.errors import UserError
 from probe.train.batch import Batch
 from probe.train.streams import seed as stream
+from probe.train.streams import set_seed
 
 
 class Diverged(UserError):
@@ -41,6 +41,7 @@ class Window:
     objective: nn.Module  # as Accelerate prepared it
     optimizer: Optimizer
     accelerator: Any
+    apply: Callable[[], Any]  # the optimiser's step, as Accelerate wants it called
     clip: float | None
     position: tuple[int | str, ...]  # (seed, epoch, step, process): where dropout's stream starts
     ids: Sequence[str]  # of the training set, for messages
@@ -55,11 +56,12 @@ class Window:
         Each micro-batch counts by its number of samples, so the last window of an epoch is right too.
         Called again, it repeats the same dropout.
         """
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.parameters:
+            parameter.grad = None
         total = 0.0
         for number, (batch, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
             last = number == len(self.parts) - 1
-            torch.manual_seed(stream(*self.position, number))
+            set_seed(stream(*self.position, number), batch.targets.device)
             with nullcontext() if last else self.accelerator.no_sync(self.objective):
                 loss = self.objective(batch)
                 value = float(loss.detach())
@@ -76,7 +78,7 @@ class Window:
             # fp16's scaler looks for infinities itself, skips the step and halves its scale.
             if not norm - norm == 0 and self.accelerator.scaler is None:
                 raise self._diverged(f"the gradient's norm is {norm}", self.parts[-1])
-        self.optimizer.step()
+        self.apply()
 
     @contextmanager
     def statistics_kept(self) -> Iterator[None]:

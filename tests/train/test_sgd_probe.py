@@ -1,0 +1,143 @@
+"""Probing by SGD solves the exact solver's problem, and reaches methods that have no exact solver."""
+
+import numpy as np
+import pytest
+import torch
+from training_world import blobs
+
+from probe import probing
+from probe.errors import UserError
+from probe.probing import Problem
+from probe.recipe import Method, Solver
+from probe.scaling import Scaling
+from probe.solve import select
+from probe.train import probe_sgd
+from probe.train.settings import Train
+
+NONE = np.array([], dtype=np.int64)
+
+
+def problem(*, shift=0.0, size=1.0, scaling=None):
+    X, y = blobs(400)
+    return Problem(
+        raw=size * X + shift,
+        y=y,
+        class_names=tuple("abcde"),
+        scaling=scaling or Scaling(),
+    )
+
+
+def fit(p, name="erm", l2=4.0, held=NONE, seed=0, **settings):
+    options = {"epochs": 80, "batch_size": 64, **settings}
+    return probe_sgd(
+        p,
+        Method(name=name),
+        Solver(name="sgd", l2=l2),
+        held,
+        settings=Train(**options),
+        seed=seed,
+        show=False,
+    )
+
+
+WHOLE = {
+    "batch_size": 400,
+    "epochs": 250,
+    "lr": 3.0,
+}  # full batches: no noise is left between the two solutions
+
+
+@pytest.mark.parametrize("name", ["erm", "mr2", "la", "cb", "ldam-linear"])
+def test_convex_methods_reach_the_exact_solution(name):
+    p = problem()
+    exact = probing.fit(p, Method(name=name), Solver(l2=4.0), NONE).head.scores(p.raw)
+    assert torch.allclose(fit(p, name, **WHOLE).head.scores(p.raw), exact, atol=0.02)
+
+
+def test_batches_come_close_to_it():
+    p = problem()
+    exact = probing.fit(p, Method(name="mr2"), Solver(l2=4.0), NONE).head.scores(p.raw)
+    found = fit(p, "mr2").head.scores(p.raw)
+    assert (exact.argmax(1) == found.argmax(1)).float().mean() > 0.98
+
+
+@pytest.mark.parametrize(("shift", "size"), [(100.0, 1.0), (0.0, 1e-3), (-3.0, 50.0)])
+def test_neither_the_place_nor_the_size_of_features_matters(shift, size):
+    p = problem(shift=shift, size=size)
+    exact = probing.fit(p, Method(name="erm"), Solver(l2=4.0 * size**2), NONE).head.scores(p.raw)
+    assert torch.allclose(fit(p, l2=4.0 * size**2, **WHOLE).head.scores(p.raw), exact, atol=0.02)
+
+
+def test_the_head_remembers_the_scaling():
+    X, _ = blobs(400)
+    p = problem(scaling=Scaling(X.mean(0), X.std(0), unit_norm=True))
+    exact = probing.fit(p, Method(name="erm"), Solver(l2=4.0), NONE).head.scores(p.raw)
+    assert torch.allclose(fit(p, **WHOLE).head.scores(p.raw), exact, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("ldam", "cosine"), ("arcface", "cosine"), ("focal", "linear"), ("lgm", "linear"), ("sam", "linear"),
+     ("jtt", "linear"), ("drw", "linear"), ("csr", "linear"), ("fairdro", "linear")],
+)  # fmt: skip
+def test_methods_without_an_exact_solver_train_and_classify(name, kind):
+    p = problem()
+    result = fit(p, name, epochs=15, lr=0.05 if name == "lgm" else None)
+    assert result.head.kind == kind
+    assert (result.head.scores(p.raw).argmax(1).numpy() == p.y).mean() > 0.6
+
+
+@pytest.mark.parametrize("head", ["cosine", "adapter"])
+def test_other_heads_are_exported_as_they_were_trained(head):
+    p = problem()
+    first, again = (fit(p, "mr2", epochs=10, head=head) for _ in range(2))
+    scores = first.head.scores(p.raw)
+    assert torch.equal(scores, again.head.scores(p.raw))
+    assert (scores.argmax(1).numpy() == p.y).mean() > 0.6
+
+
+def test_strength_and_epoch_are_chosen_on_held_rows(monkeypatch):
+    monkeypatch.setattr(select, "GRID", (1.0, 10.0, 100.0, 1000.0))
+    p = problem()
+    held = np.arange(0, 400, 5)
+    result = probe_sgd(
+        p,
+        Method(name="mr2"),
+        Solver(name="sgd"),
+        held,
+        settings=Train(epochs=4, keep="best", batch_size=64),
+        show=False,
+    )
+    assert result.record["l2"] == probing.fit(p, Method(name="mr2"), Solver(), held).record["l2"]
+    assert 0 <= result.record["best_epoch"] < 4
+
+
+def test_seeds_change_the_path_and_nothing_else_does():
+    p = problem()
+    a, b, c = (fit(p, epochs=2, seed=s).head.tensors["weight"] for s in (0, 0, 1))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+
+
+def test_memory_mapped_features_train_to_the_same_bits(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    X, y = blobs(400)
+    save_file({"x": X}, tmp_path / "x.safetensors")
+    names = tuple("abcde")
+    mapped = Problem(raw=load_file(tmp_path / "x.safetensors")["x"], y=y, class_names=names)
+    assert torch.equal(
+        fit(mapped, epochs=2).head.tensors["weight"], fit(problem(), epochs=2).head.tensors["weight"]
+    )
+
+
+def test_what_cannot_work_is_refused_in_one_line():
+    p = problem()
+    with pytest.raises(UserError, match=r"ldam works on cosines.*train.head=cosine"):
+        fit(p, "ldam", head="linear")
+    with pytest.raises(UserError, match="augmentation changes images"):
+        fit(p, augment={"policy": "randaugment"})
+    with pytest.raises(UserError, match="smaller than one class pair"):
+        fit(p, sampler="pairs", batch_size=1)
+    with pytest.raises(UserError, match="nothing is left to train"):
+        fit(p, "erm", head="etf")
