@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from probe.report import exports, words
-from probe.report.chart import HEIGHT, Chart, hint, lines, quantity, series
+from probe.report.chart import HEIGHT, Chart, hint, lines, quantity, series, shade
 from probe.report.markup import element, table, text
 from probe.report.page import assemble, figure, section
 from probe.report.words import gain_interval, percent, plural, signed
@@ -66,9 +66,10 @@ def _cell(statistic: Mapping[str, Any] | None) -> str:
         return shown
     said = words.verdict(gain)
     tone = {"better": "better", "worse": "worse"}.get(said, "unclear")
-    hover = f"{gain_interval(gain['ci'])}; p after Holm {gain['p_holm']:.3g}: {said}"
+    hover = f"p after Holm {gain['p_holm']:.3g}: {said}"
     star = "*" if gain["clear"] else ""
-    return f"{shown} " + element("span", f"({signed(gain['mean'])}{star})", cls=tone, title=hover)
+    bracket = element("span", f"({signed(gain['mean'])}{star})", cls=tone, title=hover)
+    return f"{shown} {bracket}{element('small', gain_interval(gain['ci']), cls='interval')}"
 
 
 def _rankings(comparison: Comparison) -> str:
@@ -168,14 +169,14 @@ def relative_improvements(rows: list[Mapping[str, Any]]) -> Chart:
         "data": "data",
         "backbone": "backbone",
         "method": "method",
-        "statistic": "on",
+        "group": "group",
         "relative": "relative improvement %",
     }
     values = [
         (row["data"], row["backbone"], row["method"], name, round(100 * s["relative"], 3))
         for row in rows
         for name, s in row["statistics"].items()
-        if s["relative"] is not None
+        if name != "overall" and s["relative"] is not None
     ]
     names = list(dict.fromkeys(v[3] for v in values))
     return Chart(
@@ -193,10 +194,10 @@ def relative_improvements(rows: list[Mapping[str, Any]]) -> Chart:
                 "mark": {"type": "bar", "cornerRadiusEnd": 2},
                 "encoding": {
                     "x": {"field": "data", "type": "nominal", "title": None, "axis": {"labelAngle": 0}},
-                    "xOffset": series("statistic", names),
+                    "xOffset": {"field": "group", "type": "nominal", "scale": {"domain": names}},
                     "y": {**quantity("relative", "relative improvement %", zero=True), "aggregate": "mean"},
-                    "color": series("statistic", names),
-                    "tooltip": hint({"data": "data", "statistic": "on", "method": "method"}),
+                    "color": shade(names),
+                    "tooltip": hint({"data": "data", "group": "group", "method": "method"}),
                 },
             },
         },

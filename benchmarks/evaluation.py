@@ -1,0 +1,128 @@
+"""Is judging a run cheap enough to do every time?
+
+python -m benchmarks.evaluation [--images 50000] [--classes 1000] [--runs 40] [--json]
+
+judge        every metric, interval and class test of a method against its reference, 2,000 bootstrap draws
+page         the page of that result
+comparison   a grid whose runs all exist: read, check, correct, and write CSV, JSON, Markdown, LaTeX, HTML
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probe import compare
+from probe.evaluate import groups
+from probe.evaluate.judge import Bench, Outcome, judge, versus
+from probe.recipe import Recipe, build
+from probe.report import page
+
+JUDGE_SECONDS, COMPARISON_SECONDS = 5.0, 10.0  # wanted: at most
+METHODS = ("erm", "mr2", "la", "cb")
+
+
+def simulated(images: int, classes: int, seeds: int = 1) -> dict[str, Any]:
+    """A method two points better than its reference, on classes from easy to hard."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(images) % classes
+    level = np.linspace(0.98, 0.35, classes)
+    hits = [rng.random((seeds, images)) < level[labels] + gain for gain in (0.0, 0.02)]
+    names = tuple(f"class {k}" for k in range(classes))
+    bench = Bench(labels, names, groups.thirds(level), np.full(classes, 500))
+    before, after = (
+        Outcome(name, hit, hit | (rng.random(hit.shape) < 0.5), rng.random(hit.shape))
+        for name, hit in zip(("erm", "mr2"), hits, strict=True)
+    )
+    return {
+        "schema": 1,
+        "seeds": [{"seed": s} for s in range(seeds)],
+        "data": {
+            "name": "simulated",
+            "metric": "accuracy",
+            "sizes": {"test": images},
+            "fingerprints": {"test": "0"},
+        },
+        "backbone": {"name": "simulated"},
+        "test": judge(after, bench),
+        "reference": judge(before, bench),
+        "versus": versus(after, before, bench),
+    }
+
+
+def timed(work: Callable[[], Any], repeats: int) -> tuple[float, Any]:
+    """The fastest of some repeats, and what it gave."""
+    best, result = float("inf"), None
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        result = work()
+        best = min(best, time.perf_counter() - begin)
+    return best, result
+
+
+def store(result: dict[str, Any], recipes: Sequence[Recipe], out: Path) -> None:
+    """Run folders as a finished grid leaves them (the predictions are not read by a grid)."""
+    for recipe in recipes:
+        folder = out / recipe.slug
+        folder.mkdir(parents=True)
+        mine = {**result, "recipe": recipe.model_dump()}
+        if recipe.method.name == "erm":
+            mine |= {"versus": None, "reference": None}
+        (folder / "result.json").write_text(json.dumps(mine))
+        (folder / "predictions.parquet").touch()
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--images", type=int, default=50_000)
+    parser.add_argument("--classes", type=int, default=1_000)
+    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(argv)
+
+    judged, result = timed(lambda: simulated(given.images, given.classes), given.repeats)
+    page.library()  # put together once a version, then kept
+    drawn, written = timed(lambda: page.render(result), given.repeats)
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch)
+        grid = compare.Grid(
+            [f"backbone-{i}" for i in range(-(-given.runs // len(METHODS)))], ["simulated"], METHODS
+        )
+        store(result, grid.recipes(), out)
+
+        def compared() -> Path:
+            return compare.save(compare.table(compare.fill(grid, out=out)), out / "compare")
+
+        together, _ = timed(compared, given.repeats)
+        assert all(compare.existing(build(r.model_dump()), out / r.slug) for r in grid.recipes())
+    report = {
+        "images": given.images,
+        "classes": given.classes,
+        "judge_seconds": round(judged, 2),
+        "page_seconds": round(drawn, 2),
+        "page_megabytes": round(len(written.encode()) / 1e6, 2),
+        "comparison_runs": len(grid.recipes()),
+        "comparison_seconds": round(together, 2),
+        "ok": judged <= JUDGE_SECONDS and together <= COMPARISON_SECONDS,
+    }
+    if given.json:
+        print(json.dumps(report, indent=2))
+        return
+    for name, value in report.items():
+        print(f"{name:20} {value}")
+    print(f"wanted: judge <= {JUDGE_SECONDS:g} s, comparison <= {COMPARISON_SECONDS:g} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
