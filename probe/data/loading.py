@@ -108,7 +108,7 @@ def _from_hub(
 
 
 def _dataset(name: str, row: Row | None, splits: dict[str, Split], source: str) -> Dataset:
-    _check_splits(splits)
+    _check_splits(splits, source)
     if row is not None:
         _check_official(row, splits)
     return Dataset(
@@ -122,24 +122,23 @@ def _dataset(name: str, row: Row | None, splits: dict[str, Split], source: str) 
     )
 
 
-def _check_splits(splits: dict[str, Split]) -> None:
+def _check_splits(splits: dict[str, Split], source: str) -> None:
     train = splits["train"]
     for name, split in splits.items():
         if not len(split):
-            raise UserError(f"the {name} split has no images")
+            raise UserError(f"{source}: the {name} split has no images")
         check_unique(split.ids, name)
         if split.class_names != train.class_names:
-            raise UserError(f"train and {name} do not have the same classes: {_difference(train, split)}")
+            difference = _difference(train, split)
+            raise UserError(f"{source}: train and {name} do not have the same classes: {difference}")
         empty = [split.class_names[k] for k in (split.class_counts == 0).nonzero()[0]]
-        if (
-            empty and name != layout.OPTIONAL
-        ):  # a validation part may lack a rare class; nothing is learnt from it
+        # a validation part may lack a rare class; nothing is learnt from it
+        if empty and name != layout.OPTIONAL:
             shown = ", ".join(f'"{c}"' for c in empty[:5])
-            raise UserError(
-                f"{len(empty)} of {len(train.class_names)} classes have no images in {name}: {shown}"
-            )
+            raise UserError(f"{source}: {len(empty)} classes have no images in {name}: {shown}")
     if len(train.class_names) < 2:
-        raise UserError(f'there is one class only ("{train.class_names[0]}"); a probe needs at least two')
+        only = train.class_names[0]
+        raise UserError(f'{source}: there is one class only ("{only}"); a probe needs at least two')
 
 
 def _difference(train: Split, other: Split) -> str:
