@@ -23,13 +23,13 @@ def data_uri(image: Any, side: int = SIDE) -> str:
 
 
 def of_confusions(split: Any, diagnostics: Mapping[str, Any]) -> dict[str, str]:
-    """Thumbnails of the examples in `diagnostics["confusions"]`, found in the split by their row."""
-    wanted = {
-        identity: row
-        for confusion in diagnostics.get("confusions") or []
-        for identity, row in zip(confusion["ids"], confusion["rows"], strict=True)
-    }
-    return {identity: data_uri(split[row][0]) for identity, row in wanted.items()}
+    """Thumbnails of the examples in `diagnostics["confusions"]`, found in the split by their ids.
+
+    Rows would not do: a split may hold images that could not be read and were left out of the features.
+    """
+    wanted = {i for confusion in diagnostics.get("confusions") or [] for i in confusion["ids"]}
+    rows = {identity: row for row, identity in enumerate(split.ids) if identity in wanted}
+    return {identity: data_uri(split[row][0]) for identity, row in rows.items()}
 
 
 def read(folder: Path) -> dict[str, str]:

@@ -35,7 +35,7 @@ def neighbours(train: Rows, train_labels: Labels, test: Rows, num_classes: int, 
 def simplex(num_classes: int) -> NDArray[np.float64]:
     """K unit vectors of an equiangular tight frame in K dimensions: sqrt(K / (K - 1)) (I - 1 1^T / K)."""
     k = num_classes
-    return np.sqrt(k / (k - 1)) * (np.eye(k) - 1 / k)
+    return np.sqrt(k / max(k - 1, 1)) * (np.eye(k) - 1 / k)
 
 
 def equiangular(train: Rows, train_labels: Labels, test: Rows, num_classes: int) -> Labels:
