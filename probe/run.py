@@ -16,16 +16,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from probe import data, environment, fitted, losses, probing
 from probe.errors import UserError
 from probe.evaluate import groups, metrics, predictions
+from probe.evaluate.diagnostics.diagnose import Features, Model, diagnose
 from probe.evaluate.judge import Bench, Groups, judge, versus
 from probe.evaluate.predictions import Predictions
 from probe.files import staged_folder, write_atomic
 from probe.material import Material, gather
 from probe.probing import PLAIN, Fit, Problem
 from probe.recipe import Recipe, Solver
+from probe.report import page, thumbnails
 
 SCHEMA = 1
 REFERENCE = "erm"
@@ -59,6 +62,18 @@ class Clock:
         return {**self.stages, "total": time.perf_counter() - self._start}
 
 
+@dataclass(frozen=True)
+class Learnt:
+    """One method's heads, seed by seed, and their scores on the test split."""
+
+    name: str
+    fits: list[Fit]
+    scores: list[Tensor]
+
+    def guesses(self, labels: NDArray[np.int64]) -> list[Predictions]:
+        return [predictions.from_scores(s, labels, self.name, seed) for seed, s in enumerate(self.scores)]
+
+
 def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) -> Run:
     """Do what the recipe says and write `out/<slug>/`."""
     check(recipe)
@@ -67,21 +82,32 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     with clock("probe"):
         problem = probing.pose(recipe, material)
         cuts = [material.held(seed, recipe.data.val_fraction) for seed in range(recipe.seeds)]
-        mine = [probing.fit(problem, recipe.method, recipe.solver, held) for held in cuts]
-        reference = mine if is_reference(recipe) else fit_reference(problem, recipe, cuts)
+        learnt = list(learn(recipe, problem, material, cuts))
+        mine, reference = learnt[0], learnt[-1]
+        guesses = [g for part in learnt for g in part.guesses(material.features["test"].y)]
     with clock("groups"):
-        guesses = [*guess(material, mine, name_of(recipe))]
-        if reference is not mine:
-            guesses += guess(material, reference, REFERENCE)
         ranking = rank(recipe, problem, material, reference, guesses)
     with clock("evaluation"):
         result = {
-            **describe(recipe, material, cuts, mine),
-            **remarks_and_margins(recipe, problem, material, mine[0].loss),
-            **assess(material, guesses, ranking, name_of(recipe)),
+            **describe(recipe, material, cuts, mine.fits),
+            **remarks_and_margins(recipe, problem, material, mine.fits[0].loss),
+            **assess(material, guesses, ranking, mine.name),
         }
+    with clock("diagnostics"):
+        result["diagnostics"] = examine(problem, material, learnt, ranking, result["margins"])
     result = json.loads(json.dumps({**result, "timing": clock.table()}, allow_nan=False))
-    return Run(write(recipe, out, result, mine[0], material, guesses), result)
+    return Run(write(recipe, out, result, mine.fits[0], material, guesses), result)
+
+
+def learn(
+    recipe: Recipe, problem: Problem, material: Material, cuts: Sequence[NDArray[np.int64]]
+) -> Iterator[Learnt]:
+    """The recipe's method first, the plain probe last: chosen and fitted in the same way, to compare with."""
+    exact = recipe.solver if recipe.solver.name == "lbfgs" else EXACT
+    plans = {name_of(recipe): (recipe.method, recipe.solver), REFERENCE: (PLAIN, exact)}
+    for name, (method, solver) in plans.items():
+        fits = [probing.fit(problem, method, solver, held) for held in cuts]
+        yield Learnt(name, fits, [fit.head.scores(material.features["test"].X) for fit in fits])
 
 
 def check(recipe: Recipe) -> None:
@@ -99,34 +125,17 @@ def check(recipe: Recipe) -> None:
         raise UserError(f"{method.name} has no exact solver: {method.why}")
 
 
-def is_reference(recipe: Recipe) -> bool:
-    return (recipe.method, recipe.solver.name) == (PLAIN, "lbfgs")
-
-
 def name_of(recipe: Recipe) -> str:
     """What the run's own predictions are called: `mr2`, or `erm-knn` when the solver is what differs."""
     solver = recipe.solver.name
     return recipe.method.name if solver == "lbfgs" else f"{recipe.method.name}-{solver}"
 
 
-def fit_reference(problem: Problem, recipe: Recipe, cuts: Sequence[NDArray[np.int64]]) -> list[Fit]:
-    """The plain probe, chosen and fitted in the same way, to be compared with."""
-    solver = recipe.solver if recipe.solver.name == "lbfgs" else EXACT
-    return [probing.fit(problem, PLAIN, solver, held) for held in cuts]
-
-
-def guess(material: Material, fits: Sequence[Fit], name: str) -> Iterator[Predictions]:
-    """Each seed's predictions on the test split."""
-    test = material.features["test"]
-    for seed, fit in enumerate(fits):
-        yield predictions.from_scores(fit.head.scores(test.X), test.y, name, seed)
-
-
 def rank(
     recipe: Recipe,
     problem: Problem,
     material: Material,
-    reference: Sequence[Fit],
+    reference: Learnt,
     guesses: Sequence[Predictions],
 ) -> Groups:
     """Easy, Medium and Hard, by a model that is not the one under test (or as the papers do)."""
@@ -134,7 +143,7 @@ def rank(
         test = material.features["test"]
         hits = predictions.outcome(guesses, test.y, REFERENCE).hits
         return groups.thirds(np.nan_to_num(metrics.count(hits, test.y, problem.num_classes).accuracy))
-    plain = probing.held_out_probabilities(problem, reference[0].record["l2"])
+    plain = probing.held_out_probabilities(problem, reference.fits[0].record["l2"])
     return groups.thirds(*groups.crossfit(problem.y, problem.num_classes, plain))
 
 
@@ -149,6 +158,34 @@ def assess(material: Material, guesses: Sequence[Predictions], ranking: Groups, 
         other = predictions.outcome(guesses, test.y, REFERENCE)
         block |= {"reference": judge(other, bench), "versus": versus(mine, other, bench)}
     return block
+
+
+def examine(
+    problem: Problem,
+    material: Material,
+    learnt: Sequence[Learnt],
+    ranking: Groups,
+    margins: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """The `diagnostics` block, of the first seed."""
+    test = material.features["test"]
+    return diagnose(
+        {
+            part.name: Model(part.scores[0].numpy(), _array(part.fits[0].head.tensors.get("weight")))
+            for part in learnt
+        },
+        labels=test.y,
+        ids=test.ids,
+        class_names=problem.class_names,
+        groups=ranking,
+        train=Features(problem.X, problem.y),
+        test=Features(problem.scaling.lazily(test.X), test.y),
+        margins=None if margins is None else margins["by_class"],
+    )
+
+
+def _array(tensor: Tensor | None) -> NDArray[np.floating] | None:
+    return None if tensor is None else tensor.numpy()
 
 
 def describe(
@@ -234,5 +271,8 @@ def write(
         write_atomic(staged / "result.json", json.dumps(result, indent=2, allow_nan=False))
         fitted.save(fit.head, staged, about)
         predictions.write(staged / "predictions.parquet", guesses, test.ids, test.y, test.class_names)
+        thumbs = thumbnails.of_confusions(material.data["test"], result["diagnostics"])
+        write_atomic(staged / thumbnails.FILE, json.dumps(thumbs))
+        write_atomic(staged / "report.html", page.render(result, thumbnails=thumbs))
         write_atomic(staged / "log.jsonl", "".join(json.dumps(row) + "\n" for row in result["seeds"]))
     return folder
