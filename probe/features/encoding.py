@@ -80,9 +80,8 @@ class Encoder:
         try:
             self._halving(blank.to(self.device, memory_format=torch.channels_last))
         except Exception as error:
-            log.warning(
-                "cannot compile %s, going on without: %s", self.backbone.name, str(error).splitlines()[0]
-            )
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            log.warning("cannot compile %s, going on without: %s", self.backbone.name, reason)
             self._forward, self.compiled = self.backbone, False
 
     def _halving(self, pixels: Tensor) -> Tensor:
