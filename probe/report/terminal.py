@@ -10,6 +10,7 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+BLANK = Text("")
 EXTREMES = 3  # how many of the worst and best classes are shown
 
 
@@ -35,8 +36,11 @@ def show(result: Mapping[str, Any], folder: str, console: Console | None = None)
 
 def sections(result: Mapping[str, Any], folder: str) -> Iterator[RenderableType]:
     yield _headline(result)
+    yield BLANK
     yield _accuracies(result)
+    yield BLANK
     yield _extremes(result["test"]["by_class"])
+    yield BLANK
     if result.get("margins"):
         yield _margins(result["margins"])
     for remark in result.get("remarks", []):
@@ -76,7 +80,7 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
         cells: list[str | Text] = [label, percent(accuracy), " - ".join(percent(v) for v in ci)]
         if versus:
             gain = versus["gain"][key]
-            cells += [signed(gain["mean"]), " .. ".join(signed(v) for v in gain["ci"]), _verdict(gain)]
+            cells += [signed(gain["mean"]), "..".join(signed(v) for v in gain["ci"]), _verdict(gain)]
         table.add_row(*cells)
 
     row("overall", test["top1"], test["ci"], "overall")
@@ -87,7 +91,7 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
 
 
 def _table(*columns: str, first: JustifyMethod) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), collapse_padding=True)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(columns[0], justify=first, no_wrap=True)
     for column in columns[1:]:
         table.add_column(column, justify="right", no_wrap=True)
