@@ -86,6 +86,8 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
     row("overall", test["top1"], test["ci"], "overall")
     row("mean per class", test["mean_per_class"], test["mean_per_class_ci"], "mean_per_class")
     for name, group in test["groups"].items():
+        if group["accuracy"] is None:  # no test image in any of its classes
+            continue
         row(f"{name} ({len(group['classes'])})", group["accuracy"], group["ci"], name)
     return table
 

@@ -114,6 +114,7 @@ def test_intervals_cover_and_equal_methods_are_rarely_called_different():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_in_two_thousand_experiments_a_setting_the_intervals_keep_their_promise():
     """One seed; five that hardly differ; five that differ more than the images do."""
     calls = []
