@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
+import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -132,6 +135,8 @@ class ImageFeed:
             batch_sampler=keys,
             num_workers=self.workers,
             collate_fn=_collate,
+            worker_init_fn=_die_with_parent,
+            multiprocessing_context="fork" if self.workers and sys.platform == "linux" else None,
             pin_memory=self.device.type == "cuda",
         )
         for pixels, rows in loader:
@@ -144,6 +149,13 @@ class ImageFeed:
         views = (self.normalise(p.to(self.device, non_blocking=True)) for p in pixels)
         targets = torch.as_tensor(self.labels[rows.numpy()]).to(self.device)
         return Batch(tuple(v.contiguous(memory_format=order) for v in views), targets, rows)
+
+
+def _die_with_parent(_: int) -> None:
+    """A trainer that is killed must not leave loaders behind (they would wait for it for ever)."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 def _collate(items: list[tuple[int, list[Tensor] | str]]) -> tuple[list[Tensor] | str, Tensor]:

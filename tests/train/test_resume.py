@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import signal
+import time
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -47,6 +48,18 @@ def uninterrupted():
     return finish(features(None))
 
 
+def gone(pid):
+    """Has the process ended, within a few seconds?"""
+    for _ in range(50):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def steps_of(folder):
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     return [line["step"] for line in lines if "lr" in line]
@@ -81,6 +94,7 @@ def test_a_checkpoint_that_was_damaged_later_is_passed_over(tmp_path, uninterrup
 def test_images_views_mixing_and_stochastic_depth_resume_too(tmp_path, spawn):
     whole = finish(images(None, tmp_path / "m"))
     assert spawn(victims.killed_after, 4, "images", tmp_path / "run", tmp_path / "m", often=True) == -9
+    assert gone(int((tmp_path / "run" / "loader").read_text()))
     assert same_bits(finish(images(tmp_path / "run", tmp_path / "m")), whole)
 
 

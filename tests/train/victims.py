@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 from importlib import import_module
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ def killed_after(step: int, scene: str, *args: Any, **options: Any) -> None:
         window = make(*parts)
         if training.position.steps == step:
             window.gradients()
+            for loader in active_children():
+                (training.folder / "loader").write_text(str(loader.pid))
             os.kill(os.getpid(), signal.SIGKILL)
         return window
 
