@@ -108,6 +108,8 @@ def _from_hub(
 
 
 def _dataset(name: str, row: Row | None, splits: dict[str, Split], source: str) -> Dataset:
+    for split in splits.values():
+        split.of = Path(name).name
     _check_splits(splits, source)
     if row is not None:
         _check_official(row, splits)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -106,10 +106,9 @@ class _Reader:
         self._files = files
         self._column = column
         self._lock = threading.Lock()
-        self._open: dict[int, tuple[int, pq.ParquetFile]] = {}
-        self._located: dict[
-            tuple[int, int], np.ndarray | None
-        ] = {}  # (start, length) of every row of a group
+        self._open: dict[int, tuple[BinaryIO, pq.ParquetFile]] = {}  # bytes by place; rows by group
+        # by file and group: (start, length) of every row, None where rows cannot be addressed
+        self._located: dict[tuple[int, int], np.ndarray | None] = {}
         self._held: OrderedDict[tuple[int, int], pa.ChunkedArray] = OrderedDict()
 
     def value(self, f: int, group: int, row: int) -> bytes:
@@ -124,15 +123,15 @@ class _Reader:
                 if located is None:
                     return self._group(place, file)[row].as_py() or b""
         start, length = located[row].tolist()
-        return os.pread(self._open[f][0], length, start)
+        return os.pread(self._open[f][0].fileno(), length, start)
 
-    def _file(self, f: int) -> tuple[int, pq.ParquetFile]:
+    def _file(self, f: int) -> tuple[BinaryIO, pq.ParquetFile]:
         if f not in self._open:
             path = self._files[f].path
             try:
                 if file_state(path) != self._files[f].state:
                     raise UserError(f"{path} has changed while it was being read; start again")
-                self._open[f] = os.open(path, os.O_RDONLY), pq.ParquetFile(path, memory_map=True)
+                self._open[f] = path.open("rb", buffering=0), pq.ParquetFile(path, memory_map=True)
             except OSError as error:
                 raise UserError(f"cannot read {path}: {error.strerror or error}") from error
         return self._open[f]
@@ -152,10 +151,6 @@ class _Reader:
         while len(self._held) > 1 and sum(group.nbytes for group in self._held.values()) > HELD:
             self._held.popitem(last=False)
         return self._held[place]
-
-    def __del__(self) -> None:
-        for descriptor, _ in self._open.values():
-            os.close(descriptor)
 
 
 def locate(path: Path, file: pq.ParquetFile, group: int, column: str) -> np.ndarray | None:

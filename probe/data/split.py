@@ -41,14 +41,21 @@ class Split:
         ids: list[str],
         class_names: tuple[str, ...],
         rows: np.ndarray | None = None,
+        of: str = "",
     ) -> None:
         self.name = name
+        self.of = of  # the data set's name, for people; nothing depends on it
         self.labels = np.ascontiguousarray(labels, dtype=np.int64)
         self.labels.flags.writeable = False
         self.ids = ids
         self.class_names = class_names
         self._images = images
         self._rows = rows  # positions in `images`; None is all of them in order
+
+    @property
+    def title(self) -> str:
+        """`pets train`: what people read in progress bars and cache listings."""
+        return f"{self.of} {self.name}".strip()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -88,7 +95,7 @@ class Split:
         ids = [self.ids[i] for i in chosen.tolist()]
         check_unique(ids, name)
         rows = np.arange(len(self)) if self._rows is None else self._rows
-        return Split(name, self._images, self.labels[chosen], ids, self.class_names, rows[chosen])
+        return Split(name, self._images, self.labels[chosen], ids, self.class_names, rows[chosen], self.of)
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)

@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from probe.errors import UserError
+from probe.location import cache_root
 from probe.progress import bar
 
 NAME = "digests-1.sqlite"  # the number is the format's
@@ -25,13 +26,6 @@ RACY = 2_000_000_000  # ns: a file this young may change again within one tick o
 BATCH = 64  # files a task: a task a file would cost more than hashing a small image
 
 State = tuple[int, int, int, int]
-
-
-def cache_root() -> Path:
-    """Where everything that can be computed again is kept: $PROBE_CACHE, else the user's cache folder."""
-    if chosen := os.environ.get("PROBE_CACHE"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mr2-probe"
 
 
 def digests(

@@ -18,11 +18,11 @@ from probe.features.encoding import Encoder, default_batch, device_of, evaluatio
 from probe.features.featureset import FeatureSet
 from probe.features.feeding import Asked, Encoded, default_workers, encoded
 from probe.features.loading import Loader
-from probe.features.location import cache_root
 from probe.features.locks import Claims
 from probe.features.manifest import SHARD_ROWS, Key, key_of
 from probe.features.matrix import Matrix
 from probe.features.store import Entry
+from probe.location import cache_root
 from probe.progress import bar
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
@@ -137,7 +137,7 @@ def _fill(job: Job) -> dict[int, Path]:
     try:
         with (
             evaluation_mode(job.backbone),
-            bar(f"extracting {job.split.name}", rows, "images", show=job.progress and rank == 0) as advance,
+            bar(f"extracting {job.split.title}", rows, "images", show=job.progress and rank == 0) as advance,
         ):
             encoder = Encoder(
                 job.backbone, batch_size=job.batch_size, autocast=job.autocast, compile=job.compile

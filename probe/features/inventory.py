@@ -11,9 +11,9 @@ from typing import Any
 
 from probe import files
 from probe.errors import UserError, nearest
-from probe.features.location import cache_root
 from probe.features.manifest import SHORT
 from probe.features.store import MANIFEST, SHARD_NAME, Problem, in_parallel, read_manifest, shard_problem
+from probe.location import cache_root
 
 STATES = ("complete", "partial", "damaged")
 

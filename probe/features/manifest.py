@@ -89,7 +89,7 @@ def key_of(
         "skip_bad_images": skip_bad_images,
         "shard_rows": shard_rows,
     }
-    return Key(ingredients, slug([backbone.name, split.name]))
+    return Key(ingredients, slug([backbone.name, split.title]))
 
 
 def _numbers(preprocessing: Any) -> Any:

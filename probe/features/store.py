@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 from probe import files
 from probe.errors import UserError
-from probe.features.location import PRIVATE
 from probe.features.locks import LOCK
 from probe.features.manifest import SHORT, Key, canonical, digest, sealed, unsealed
+from probe.location import PRIVATE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,7 +106,9 @@ class Entry:
 
     def __init__(self, root: Path, key: Key) -> None:
         self.key = key
-        self.folder = root / key.folder
+        # the key alone decides: an entry made under another name of the same thing is the same entry
+        same = sorted(root.glob(f"*-{key.hash[:SHORT]}"))
+        self.folder = same[0] if same else root / key.folder
         self._sound: set[tuple[str, int, int]] = set()  # verified in this process: name, size, time
 
     # -- reading ---------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from importlib.metadata import version
 from typing import Any
 
 from probe.errors import UserError
-from probe.features.location import cache_root
 from probe.files import write_atomic
+from probe.location import cache_root
 from probe.report import charts, panels, sections
 from probe.report.chart import DARK, LIGHT, Chart, theme
 from probe.report.markup import element, json_in_script, text

@@ -15,8 +15,8 @@ from probe import features
 from probe.data import Split
 from probe.errors import UserError
 from probe.features import encoding, feeding
-from probe.features.location import cache_root
 from probe.features.manifest import key_of, sealed, unsealed
+from probe.location import cache_root
 
 
 def take(cache, split=None, backbone=None, **options):
@@ -49,10 +49,11 @@ def test_a_second_run_reads_no_image_and_returns_the_same(tmp_path):
     assert first.key == second.key
 
 
-def test_names_do_not_matter_to_the_key_but_make_the_folder_readable(tmp_path):
-    renamed = world.split(name="../Odd name/ü")
-    assert take(tmp_path, renamed).key == take(tmp_path).key
-    assert sorted(p.name[:-13] for p in tmp_path.iterdir()) == ["tiny-odd-name", "tiny-pets-train"]
+def test_a_name_makes_the_folder_readable_and_another_name_finds_the_same_entry(tmp_path):
+    first = take(tmp_path, world.split(name="../Odd name/ü"))
+    again = take(tmp_path)
+    assert (again.key, again.cached) == (first.key, True)
+    assert [p.name[:-13] for p in tmp_path.iterdir()] == ["tiny-odd-name"]
 
 
 def relabelled(split):

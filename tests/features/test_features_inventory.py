@@ -12,8 +12,12 @@ from probe.features import inventory
 
 @pytest.fixture
 def cache(tmp_path):
-    for name, dtype in (("pets/train", "float32"), ("pets/test", "float16"), ("cars/test", "float32")):
-        split = world.split(name=name)
+    for name, dtype, count in (
+        ("pets/train", "float32", 100),
+        ("pets/test", "float16", 100),
+        ("cars/test", "float32", 40),
+    ):
+        split = world.split(count, name=name)
         features.extract(world.backbone(), split, cache=tmp_path, dtype=dtype, shard_rows=32, progress=False)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""Where the cache is."""
+"""Where everything is kept that can be computed again."""
 
 from __future__ import annotations
 
