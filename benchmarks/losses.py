@@ -101,6 +101,9 @@ def compare(num_classes: int, batch: int, dim: int, repeats: int) -> dict[str, f
 
 def fine_tuning_share(repeats: int) -> dict[str, float]:
     """How much of a ResNet-50 training step (batch 32, 224 px) the loss takes, next to cross-entropy's."""
+    from backbones.torchvision_ops import ensure_torchvision
+
+    ensure_torchvision()
     import timm
 
     model = timm.create_model("resnet50", num_classes=37)

@@ -68,3 +68,15 @@ def test_cross_entropy_is_logistic_regression(data):
     rows = torch.cat([h, torch.ones(len(h), 1, dtype=torch.float64)], 1)
     loss = probe.losses.make("erm", num_classes=K)
     np.testing.assert_allclose(minimise(loss, h, y, len(h)), solve(rows, y), atol=1e-6)
+
+
+def test_a_free_bias_makes_predicted_and_true_class_counts_equal(data):
+    """Lemma 1 of Classes Are Not Equal: at the optimum the columns of p sum to the class counts."""
+    from probe.solve import logistic
+
+    h, y = data
+    keep = torch.cat([(y == k).nonzero().flatten()[: 20 - 5 * k] for k in range(K)])
+    h, y = h[keep], y[keep]
+    solution = logistic.fit(h, y, K, l2=L2, tol=1e-13)
+    predicted = solution.logits(h).softmax(1).sum(0)
+    torch.testing.assert_close(predicted, torch.bincount(y).double(), atol=1e-5, rtol=0)

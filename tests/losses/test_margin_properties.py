@@ -217,3 +217,22 @@ def test_elm_on_frozen_features_declares_the_rows_of_logit_adjustment():
     torch.testing.assert_close(
         make("elm", class_counts=n).rows().shift, make("la", class_counts=n).rows().shift
     )
+
+
+@given(seeds)
+@light
+def test_the_pull_of_elm_bounds_the_spread_of_each_class(seed):
+    """Proposition 1: the class mean of Omega is at least 2m/(m-1) |s|^2 - alpha + ln(m - 1)."""
+    z, y, h = batch(seed)
+    counts = torch.bincount(y, minlength=K)
+    for k in range(K):
+        members = y == k
+        m = int(members.sum())
+        if m < 2:
+            continue
+        elm = make("elm", class_counts=counts, lam=1.0, alpha="count", tau=0.0)
+        plain = make("elm", class_counts=counts, lam=0.0, alpha="count", tau=0.0)
+        one = (z[members], y[members], h[members])
+        omega = elm(*one) - plain(*one)
+        spread = (h[members] - h[members].mean(0)).square().sum(1).mean()
+        assert omega >= 2 * m / (m - 1) * spread - counts[k] + math.log(m - 1) - 1e-9
