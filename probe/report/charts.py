@@ -42,6 +42,7 @@ def accuracy_curve(result: Result) -> Chart:
     for method, block in blocks.items():
         known = sorted((r for r in block["by_class"] if r["n"]), key=lambda r: -r["accuracy"])
         rows += [(i + 1, r["name"], round(100 * r["accuracy"], 2), method) for i, r in enumerate(known)]
+    point = {"size": 22, "filled": True} if len(rows) <= 300 else False
     return Chart(
         "class-accuracy",
         "Accuracy of every class, sorted",
@@ -51,7 +52,7 @@ def accuracy_curve(result: Result) -> Chart:
         {
             "width": "container",
             "height": HEIGHT + 40,
-            "mark": {"type": "line", "interpolate": "monotone", "point": {"size": 22, "filled": True}},
+            "mark": {"type": "line", "interpolate": "monotone", "point": point},
             "encoding": {
                 "x": quantity(
                     "rank", "classes, best to worst", nice=False, axis={"tickMinStep": 1, "format": "d"}

@@ -148,7 +148,10 @@ def class_table(result: Result) -> str:
         if gains:
             gain = gains[name]
             said = words.verdict(gain if gain["mean"] is not None else None)
-            cells += [_number(gain["mean"], signed(gain["mean"])), element("td", said, cls=TONE[said])]
+            cells += [
+                _number(gain["mean"], signed(gain["mean"])),
+                element("td", said, cls=f"verdict {TONE[said]}"),
+            ]
         return element("tr", "".join(cells), data_words=f"{name} {row['group']}")
 
     def head(name: str) -> str:
@@ -176,7 +179,7 @@ def class_table(result: Result) -> str:
         '<output id="found" for="search" aria-live="polite"></output></div>'
     )
     return tools + element(
-        "div", body, cls="scroll", tabindex="0", role="region", aria_label="Table of classes"
+        "div", body, cls="scroll window", tabindex="0", role="region", aria_label="Table of classes"
     )
 
 
