@@ -1,6 +1,6 @@
 """Every side-by-side measurement, one after the other: `make bench`, or `python -m benchmarks solver losses`.
 
-`--data FOLDER` points the benchmarks that use photographs at a real data set (parquet or image folder); without
+`--data FOLDER` points those that use photographs at a real data set (parquet or image folder); without
 it they make their own. Each can be run alone, with more options: `python -m benchmarks.solver --help`.
 """
 
