@@ -2,6 +2,7 @@
 #
 #   make probe BACKBONE=clip-rn50 DATA=food101 METHOD=mr2 SEEDS=5
 #   make probe DATA=/my/images ARGS="--solver knn"
+#   make finetune BACKBONE=clip-rn50 DATA=cars METHOD=mr2 GPUS=4
 #
 # What people give reaches the commands through the environment, quoted: no name can become shell code.
 
@@ -9,20 +10,25 @@ BACKBONE ?= effnet-lite0
 DATA ?= digits
 METHOD ?=
 SEEDS ?= 1
+GPUS ?= 1
 BACKBONES ?= $(BACKBONE)
 METHODS ?= erm mr2
 ARGS ?=
 PYTHON ?= python3
-export BACKBONE DATA METHOD SEEDS BACKBONES METHODS
+export BACKBONE DATA METHOD SEEDS BACKBONES METHODS GPUS
 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: probe compare setup test test-slow lint bench clean
+.PHONY: probe finetune compare setup test test-slow lint bench clean
 .DEFAULT_GOAL := probe
 
 probe: $(READY)
 	@$(BIN)/probe run --backbone "$$BACKBONE" --data "$$DATA" --seeds "$$SEEDS" \
+		$(if $(METHOD),--method "$$METHOD") $(ARGS)
+
+finetune: $(READY)
+	@$(BIN)/probe run --finetune --gpus "$$GPUS" --backbone "$$BACKBONE" --data "$$DATA" --seeds "$$SEEDS" \
 		$(if $(METHOD),--method "$$METHOD") $(ARGS)
 
 compare: $(READY)

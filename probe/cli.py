@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
 from probe.errors import UserError
+from probe.train.launch import World, inside, launch, rank
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 cache_option = click.option(
@@ -29,7 +31,8 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except UserError as error:
-            click.echo(f"error: {error}", err=True)
+            if rank() == 0:  # one line, however many processes fail
+                click.echo(f"error: {error}", err=True)
             ctx.exit(2)
         except KeyboardInterrupt:
             click.echo("stopped; the same command goes on where it was", err=True)
@@ -54,7 +57,13 @@ RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("--data", "data.name", "A data set's name, an image folder or a folder of parquet files.", {}),
     ("--root", "data.root", "A local copy of a registered data set.", {}),
     ("--method", "method.name", "See `probe methods`.", {}),
-    ("--solver", "solver.name", "lbfgs (default), ridge, knn or zeroshot.", {}),
+    ("--solver", "solver.name", "lbfgs (default), sgd, ridge, knn or zeroshot.", {}),
+    (
+        "--finetune",
+        "finetune",
+        "Train the backbone too; see the recipe's `train` section.",
+        {"is_flag": True},
+    ),
     ("--l2", "solver.l2", "Strength of the penalty; default: chosen on validation.", {"type": float}),
     ("--grid", "solver.grid", "coarse (default) or full: all 96 strengths.", {}),
     ("--groups", "groups", "crossfit (default) or paper.", {}),
@@ -68,6 +77,29 @@ def recipe_flags(command: Any) -> Any:
         name = key.replace(".", "__")
         command = click.option(flag, name, default=None, help=text, **extra)(command)
     return click.argument("words", nargs=-1, metavar="[RECIPE.yaml] [KEY=VALUE]...")(command)
+
+
+def world_options(command: Any) -> Any:
+    """Options of a command that can run on several processes; it gets `world`, None where it is one process
+    or one of those that were started."""
+
+    @wraps(command)
+    def gathered(*args: Any, **options: Any) -> Any:
+        names = ("gpus", "machines", "machine_rank", "address", "accelerate_config")
+        gpus, machines, number, address, config = (options.pop(name) for name in names)
+        alone = inside() or (gpus, machines, config) == (1, 1, None)
+        world = None if alone else World(gpus, machines, number, address, config=config)
+        return command(*args, world=world, **options)
+
+    for option in (
+        click.option("--gpus", default=1, show_default=True, help="Processes: one a GPU, else on CPU cores."),
+        click.option("--machines", default=1, show_default=True, help="Machines that run this command."),
+        click.option("--machine-rank", default=0, help="This machine's number, from 0."),
+        click.option("--address", default="127.0.0.1", help="Of machine 0."),
+        click.option("--accelerate-config", type=click.Path(path_type=Path), help="For FSDP or DeepSpeed."),
+    ):
+        gathered = option(gathered)
+    return gathered
 
 
 def recipe_from(words: tuple[str, ...], flags: dict[str, Any]) -> Any:
@@ -86,8 +118,11 @@ def recipe_from(words: tuple[str, ...], flags: dict[str, Any]) -> Any:
 @recipe_flags
 @cache_option
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@world_options
 @json_flag
-def run(words: tuple[str, ...], cache: Path | None, out: Path, as_json: bool, **flags: Any) -> None:
+def run(
+    words: tuple[str, ...], cache: Path | None, out: Path, world: World | None, as_json: bool, **flags: Any
+) -> None:
     """Probe a backbone on a data set, and write a run folder.
 
     \b
@@ -95,10 +130,14 @@ def run(words: tuple[str, ...], cache: Path | None, out: Path, as_json: bool, **
     probe run recipes/mr2/pets.yaml seeds=5 method.lam=0.05
     """
     recipe = recipe_from(words, flags)
+    if world is not None:
+        sys.exit(launch(world, sys.argv[1:]))
     from probe.report import terminal
     from probe.run import run as run_recipe
 
     finished = run_recipe(recipe, cache=cache, out=out)
+    if rank() > 0:
+        return
     if as_json:
         click.echo(json.dumps(finished.result, indent=2))
     else:

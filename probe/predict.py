@@ -23,6 +23,10 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
     """
     head, about = fitted.load(run)
     backbone = backbones.load(**about["backbone"])
+    if about.get("tuned"):
+        from probe.train import weights
+
+        weights.restore(backbone, run / weights.FILE)
     if backbone.fingerprint != about["fingerprint"]:
         raise UserError(
             f"the weights of {backbone.name} are not those this head was trained on; "

@@ -7,18 +7,19 @@ The folder appears whole or not at all.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe import data, environment, fitted, losses, probing
+from probe import data, environment, fitted, losses, methods, probing
 from probe.errors import UserError
 from probe.evaluate import groups, metrics, predictions
 from probe.evaluate.diagnostics.diagnose import Features, Model, diagnose
@@ -29,6 +30,10 @@ from probe.material import Material, gather
 from probe.probing import PLAIN, Fit, Problem
 from probe.recipe import Recipe, Solver
 from probe.report import page, thumbnails
+from probe.train.launch import rank as rank_of_process
+
+if TYPE_CHECKING:
+    from probe.train import Tuned
 
 SCHEMA = 1
 REFERENCE = "erm"
@@ -69,20 +74,26 @@ class Learnt:
     name: str
     fits: list[Fit]
     scores: list[Tensor]
+    tuned: Tuned | None = None  # the first seed's backbone, where it was trained too
 
     def guesses(self, labels: NDArray[np.int64]) -> list[Predictions]:
         return [predictions.from_scores(s, labels, self.name, seed) for seed, s in enumerate(self.scores)]
 
 
 def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) -> Run:
-    """Do what the recipe says and write `out/<slug>/`."""
+    """Do what the recipe says and write `out/<slug>/`.
+
+    Training keeps its checkpoints in `out/.<slug>/` until the run is written, so that the same call goes on
+    after a kill. On several processes all train and process 0 writes.
+    """
     check(recipe)
     clock = Clock()
+    work = out / f".{recipe.slug}"
     material = gather(recipe, cache=cache, stage=clock)
     with clock("probe"):
         problem = probing.pose(recipe, material)
         cuts = [material.held(seed, recipe.data.val_fraction) for seed in range(recipe.seeds)]
-        learnt = list(learn(recipe, problem, material, cuts))
+        learnt = list(learn(recipe, problem, material, cuts, work))
         mine, reference = learnt[0], learnt[-1]
         guesses = [g for part in learnt for g in part.guesses(material.features["test"].y)]
     with clock("groups"):
@@ -96,23 +107,50 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     with clock("diagnostics"):
         result["diagnostics"] = examine(problem, material, learnt, ranking, result["margins"])
     result = json.loads(json.dumps({**result, "timing": clock.table()}, allow_nan=False))
-    return Run(write(recipe, out, result, mine.fits[0], material, guesses), result)
+    if rank_of_process() == 0:
+        write(recipe, out, result, mine, material, guesses, work)
+        shutil.rmtree(work, ignore_errors=True)
+    return Run(out / recipe.slug, result)
 
 
 def learn(
-    recipe: Recipe, problem: Problem, material: Material, cuts: Sequence[NDArray[np.int64]]
+    recipe: Recipe, problem: Problem, material: Material, cuts: Sequence[NDArray[np.int64]], work: Path
 ) -> Iterator[Learnt]:
     """The recipe's method first, the plain probe last: chosen and fitted in the same way, to compare with."""
     exact = recipe.solver if recipe.solver.name == "lbfgs" else EXACT
     plans = {name_of(recipe): (recipe.method, recipe.solver), REFERENCE: (PLAIN, exact)}
+    test = material.features["test"].X
+    if trains(recipe):
+        from probe.train import learning
+
+        name = name_of(recipe)
+        del plans[name]
+        if recipe.finetune:
+            tuned = list(learning.tunings(recipe, problem, material, cuts, work))
+            fits = [Fit(t.head, t.record, t.loss) for t in tuned]
+            yield Learnt(name, fits, [t.scores for t in tuned], tuned[0])
+        else:
+            fits = list(learning.probes(recipe, problem, cuts, work))
+            yield Learnt(name, fits, [fit.head.scores(test) for fit in fits])
     for name, (method, solver) in plans.items():
         fits = [probing.fit(problem, method, solver, held) for held in cuts]
-        yield Learnt(name, fits, [fit.head.scores(material.features["test"].X) for fit in fits])
+        yield Learnt(name, fits, [fit.head.scores(test) for fit in fits])
+
+
+def trains(recipe: Recipe) -> bool:
+    """By gradient steps, instead of by an exact solver?"""
+    return recipe.finetune or recipe.solver.name == "sgd"
 
 
 def check(recipe: Recipe) -> None:
     """Refuse at once what could only fail, or change nothing, after minutes of extraction."""
-    method = losses.info(recipe.method.name)
+    if trains(recipe):
+        from probe.train.building import check_recipe
+
+        return check_recipe(recipe)
+    method = methods.info(recipe.method.name)
+    if method not in losses.catalogue.METHODS:
+        raise UserError(f"{method.name} is trained: use --solver sgd, or --finetune")
     losses.catalogue.resolve(method.name, recipe.method.params)
     if recipe.solver.name != "lbfgs" and method.name != REFERENCE:
         raise UserError(
@@ -127,7 +165,7 @@ def check(recipe: Recipe) -> None:
 
 def name_of(recipe: Recipe) -> str:
     """What the run's own predictions are called: `mr2`, or `erm-knn` when the solver is what differs."""
-    solver = recipe.solver.name
+    solver = "finetune" if recipe.finetune else recipe.solver.name
     return recipe.method.name if solver == "lbfgs" else f"{recipe.method.name}-{solver}"
 
 
@@ -226,7 +264,7 @@ def describe(
 def remarks_and_margins(recipe: Recipe, problem: Problem, material: Material, loss: Any) -> dict[str, Any]:
     """What a reader must know to read the numbers right, and MR²'s margins where there are some."""
     notes = [getattr(loss, "remark", None)]
-    if recipe.method.name.startswith("mr2"):
+    if recipe.method.name.startswith("mr2") and not recipe.finetune:
         notes.append("features are frozen, so MR²'s representation term has no effect; its logit margin acts")
     if recipe.groups == "paper":
         notes.append("groups are ranked by erm's own test accuracy, which flatters any rival on hard classes")
@@ -253,9 +291,10 @@ def write(
     recipe: Recipe,
     out: Path,
     result: dict[str, Any],
-    fit: Fit,
+    mine: Learnt,
     material: Material,
     guesses: Sequence[Predictions],
+    work: Path,
 ) -> Path:
     """The run folder; it replaces an older one of the same recipe, whole."""
     folder = out / recipe.slug
@@ -263,16 +302,24 @@ def write(
     about = {
         "class_names": list(test.class_names),
         "backbone": recipe.backbone.model_dump(),
-        "fingerprint": material.backbone.fingerprint,
+        "fingerprint": material.backbone.fingerprint if mine.tuned is None else mine.tuned.backbone.digest(),
+        "tuned": mine.tuned is not None,
         "dim": material.backbone.dim,
     }
+    log = "".join(json.dumps(row) + "\n" for row in result["seeds"])
+    if trains(recipe):
+        from probe.train import learning
+
+        log = learning.log(work, recipe.seeds)
     with staged_folder(folder) as staged:
         write_atomic(staged / "recipe.yaml", recipe.to_yaml())
         write_atomic(staged / "result.json", json.dumps(result, indent=2, allow_nan=False))
-        fitted.save(fit.head, staged, about)
+        fitted.save(mine.fits[0].head, staged, about)
+        if mine.tuned is not None:
+            shutil.copyfile(mine.tuned.weights, staged / mine.tuned.weights.name)
         predictions.write(staged / "predictions.parquet", guesses, test.ids, test.y, test.class_names)
         thumbs = thumbnails.of_confusions(material.data["test"], result["diagnostics"])
         write_atomic(staged / thumbnails.FILE, json.dumps(thumbs))
         write_atomic(staged / "report.html", page.render(result, thumbnails=thumbs))
-        write_atomic(staged / "log.jsonl", "".join(json.dumps(row) + "\n" for row in result["seeds"]))
+        write_atomic(staged / "log.jsonl", log)
     return folder

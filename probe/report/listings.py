@@ -12,6 +12,7 @@ from typing import Any
 import backbones as backbone_room
 from probe.data import catalogue as data_room
 from probe.losses import catalogue as loss_room
+from probe.methods import catalogue as method_room
 
 
 def backbones(as_json: bool) -> None:
@@ -30,7 +31,7 @@ def datasets(as_json: bool) -> None:
 
 
 def methods(as_json: bool) -> None:
-    rows = [asdict(method) for method in loss_room.METHODS]
+    rows = [asdict(method) for method in (*loss_room.METHODS, *method_room.METHODS)]
     for row in rows:
         row["parameters"] = {p["name"]: p["default"] for p in row["parameters"]}
         row["on balanced data"] = row["balanced"]

@@ -11,6 +11,7 @@ from probe.errors import UserError
 from probe.heads import Head
 from probe.methods.base import Method
 from probe.recipe import Method as Choice
+from probe.recipe import Recipe
 from probe.train.network import OwnHead
 from probe.train.settings import Train
 from probe.train.streams import seed as stream
@@ -28,6 +29,17 @@ def check(choice: Choice, settings: Train) -> None:
         )
     if settings.start == "probe" and settings.head in ("cosine", "etf"):
         raise UserError(f"start: probe is a linear solution; a {settings.head} head cannot begin with it")
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """The same for a whole recipe, of fine-tuning or of `solver: sgd`."""
+    check(recipe.method, recipe.train)
+    loss = methods.inner(recipe.method.name, recipe.method.params)
+    if not recipe.finetune and loss.frozen == "no effect" and recipe.train.head != "adapter":
+        raise UserError(
+            f"{recipe.method.name} has no effect on frozen features: {loss.why}; "
+            "fine-tune, or use train.head=adapter"
+        )
 
 
 def make_method(choice: Choice, *, num_classes: int, labels: Any, dim: int, loss: Any = None) -> Method:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,7 @@ class Tuned:
     head: FittedHead  # on the tuned backbone's features
     weights: Path  # model.safetensors: the tuned encoder
     scores: Tensor  # N x K: logits of the test split
+    loss: Any  # as training left it, with its class statistics
     record: dict[str, Any] = field(default_factory=dict)
 
 
@@ -59,6 +60,7 @@ class Job:
     backbone: Any
     samples: Samples  # every row that may be learnt from
     trained: NDArray[np.int64]  # rows of `samples` that are trained on
+    test: Samples
     accelerator: Any
 
     @property
@@ -96,16 +98,18 @@ def finetune(
     folder: Path,
     seed: int = 0,
     pose: Callable[[Any], Problem] | None = None,
+    ids: Mapping[str, Sequence[str]] | None = None,
     show: bool = True,
 ) -> Tuned:
     """Train as the recipe says, in `folder`, which keeps checkpoints, the log and the tuned weights.
 
-    `held` counts rows over train and, where there is one, val. `pose(backbone)` gives the problem on the
+    `held` counts rows over train and, where there is one, val; `ids` names the usable samples of each split,
+    where some images cannot be read. `pose(backbone)` gives the problem on the
     starting backbone's features; only the starts "means" and "probe" ask for it. Killed and called again, it
     goes on from the last checkpoint. Test images are read once, at the end.
     """
     check(recipe.method, recipe.train)
-    job = _job(recipe, data, held, seed)
+    job = _job(recipe, data, held, seed, ids)
     method = make_method(
         recipe.method,
         num_classes=job.num_classes,
@@ -122,22 +126,28 @@ def finetune(
     return _finish(job, training, scaling, folder)
 
 
-def _job(recipe: Recipe, data: Dataset, held: NDArray[np.int64], seed: int) -> Job:
+def _job(
+    recipe: Recipe,
+    data: Dataset,
+    held: NDArray[np.int64],
+    seed: int,
+    ids: Mapping[str, Sequence[str]] | None = None,
+) -> Job:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(seed, "backbone"))  # nets from scratch draw their weights
         backbone = backbones.load(**recipe.backbone.model_dump())
-    samples = Samples.training(data)
-    rows = samples.readable() if recipe.data.skip_bad_images else np.arange(len(samples))
-    trained = np.setdiff1d(rows, held) if recipe.train.selects else rows
+    samples = Samples.of(data, [name for name in data.splits if name != "test"], ids)
+    everything = np.arange(len(samples))
     return Job(
         recipe,
         data,
-        np.intersect1d(rows, held),
+        held,
         seed,
         backbone,
-        samples,
-        trained,
-        runtime.accelerator(recipe.train),
+        samples=samples,
+        trained=np.setdiff1d(everything, held) if recipe.train.selects else everything,
+        test=Samples.of(data, ["test"], ids),
+        accelerator=runtime.accelerator(recipe.train),
     )
 
 
@@ -190,7 +200,7 @@ def _training(
 def _finish(job: Job, training: Training, scaling: Scaling, folder: Path) -> Tuned:
     """Choose between start and end where asked, look at the test images, and save."""
     s, network = job.recipe.train, training.network
-    test = job.feed(job.data["test"])
+    test = job.feed(job.test)
     record: dict[str, Any] = {"epochs": training.progress.epochs, "micro_batch": training.micro_batch}
     if training.progress.best is not None:
         record["best_epoch"] = training.progress.best["epoch"]
@@ -206,7 +216,8 @@ def _finish(job: Job, training: Training, scaling: Scaling, folder: Path) -> Tun
     if training.rank == 0:
         weights.save(job.backbone, path)
     training.accelerator.wait_for_everyone()
-    return Tuned(job.backbone, export.fitted(network.head, scaling), path, scores, record)
+    loss = training.method.loss.to("cpu")
+    return Tuned(job.backbone, export.fitted(network.head, scaling), path, scores, loss, record)
 
 
 def _at(job: Job, training: Training, state: dict[str, Tensor], alpha: float) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class Training:
         digest: str = "",  # of all that decides the result: a checkpoint of another one is refused
         show: bool = True,
         accelerator: Any = None,
+        between_checkpoints: float = 0.0,  # seconds; shorter epochs do not save each of their ends
     ) -> None:
         self.task, self.settings, self.seed, self.folder, self.digest = task, settings, seed, folder, digest
         self.network, self.method, self.feed = task.network, task.method, task.feed
@@ -93,7 +94,7 @@ class Training:
         self.position, self.progress = Position(), Progress()
         self.best: dict[str, Tensor] = {}
         self.mix = augment.mixer(settings.augment, task.num_classes)
-        self.show = show and self.rank == 0
+        self.show, self.between_checkpoints = show and self.rank == 0, between_checkpoints
         self.log = Log(folder / "log.jsonl" if folder is not None and self.rank == 0 else None)
         self._prepare()
 
@@ -161,7 +162,8 @@ class Training:
                 p = self.position
                 p.epoch, p.step, p.epochs = (0 if last else epoch + 1), 0, p.epochs + 1
                 p.stage = stage + 1 if last else stage
-                self._checkpoint()
+                if self.folder is not None and self._due(self.between_checkpoints):
+                    self._save()
 
     def _run_epoch(self, epoch: int, epochs: int, advance: Any) -> None:
         p = self.position
@@ -292,20 +294,16 @@ class Training:
                 saved = f"; saved in {where}; the same command goes on from there" if where else ""
                 print(f"stopped after step {self.position.steps}{saved}", file=sys.stderr)
             raise Stopped(128 + received)
-        if self.folder is not None and self._due():
+        if self.folder is not None and self._due(60 * self.settings.checkpoint_minutes):
             self._save()
 
-    def _due(self) -> bool:
-        late = time.monotonic() - self._saved > 60 * self.settings.checkpoint_minutes
+    def _due(self, seconds: float) -> bool:
+        late = time.monotonic() - self._saved >= seconds
         if self.processes == 1:
             return late
         flag = torch.tensor([int(late)], device=self.device)
         torch.distributed.broadcast(flag, 0)  # the clocks of two processes never agree
         return bool(flag)
-
-    def _checkpoint(self) -> None:
-        if self.folder is not None:
-            self._save()
 
     def _save(self) -> Path | None:
         path = None

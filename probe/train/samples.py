@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.data import BadImage, Dataset
+from probe.data import Dataset
 
 Indices = NDArray[np.int64]
 
@@ -28,9 +27,16 @@ class Samples:
         self.ids = [ids[row] for row in self._rows]
 
     @classmethod
-    def training(cls, data: Dataset) -> Samples:
-        """What may be learnt from: train and, where there is one, the official validation split."""
-        return cls([data[name] for name in data.splits if name != "test"])
+    def of(
+        cls, data: Dataset, names: Sequence[str], ids: Mapping[str, Sequence[str]] | None = None
+    ) -> Samples:
+        """The named splits; of those in `ids`, only the samples named there."""
+        splits = [data[name] for name in names]
+        if ids is None:
+            return cls(splits)
+        known = [set(ids[split.name]) for split in splits]
+        flags = [sample in kept for split, kept in zip(splits, known, strict=True) for sample in split.ids]
+        return cls(splits, np.flatnonzero(flags))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -42,16 +48,3 @@ class Samples:
 
     def subset(self, rows: Indices) -> Samples:
         return Samples(self.splits, self._rows[rows])
-
-    def readable(self) -> Indices:
-        """The rows whose images can be decoded; reads every one of them."""
-
-        def fine(index: int) -> bool:
-            try:
-                self[index]
-            except BadImage:
-                return False
-            return True
-
-        with ThreadPoolExecutor() as pool:
-            return np.flatnonzero(list(pool.map(fine, range(len(self)))))

@@ -64,19 +64,21 @@ def probe_sgd(
         raise UserError("augmentation changes images, and cached features have none; fine-tune instead")
     record = _strength(problem, method, solver, held)
     kept = np.setdiff1d(np.arange(len(problem.y)), held) if settings.selects else np.arange(len(problem.y))
+    loss = inner_loss(problem, method, kept)
     head, progress = _train(
-        problem, method, settings, kept, held, l2=record["l2"], seed=seed, folder=folder, show=show
+        problem, method, settings, loss, kept, held, l2=record["l2"], seed=seed, folder=folder, show=show
     )
     record |= {"epochs": len(progress.epochs), "loss": progress.epochs[-1]["loss"]}
     if progress.best is not None:
         record["best_epoch"] = progress.best["epoch"]
-    return Fit(head, record)
+    return Fit(head, record, loss)
 
 
 def _train(
     problem: Problem,
     method: Method,
     settings: Train,
+    loss: Any,
     kept: NDArray[np.int64],
     held: NDArray[np.int64],
     *,
@@ -86,7 +88,7 @@ def _train(
     show: bool,
 ) -> tuple[FittedHead, Any]:
     X, y = _rows(problem, kept), problem.y[kept]
-    loss = frozen_loss(problem, method, kept, adapts=settings.head == "adapter")
+    loss = loss if settings.head == "adapter" else as_rows(loss)
     built = make_method(method, num_classes=problem.num_classes, labels=y, dim=X.shape[1], loss=loss)
     head = make_head(built, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
     scale = loss.scale if isinstance(loss, RowLoss) else None
@@ -112,26 +114,34 @@ def _train(
     update = {"lr": rate, "weight_decay": decay}
     digest = f"{method.model_dump_json()} {settings.model_dump_json()} {l2} {X.shape} {seed}"
     training = Training(
-        task, settings.model_copy(update=update), seed=seed, folder=folder, digest=digest, show=show
+        task,
+        settings.model_copy(update=update),
+        seed=seed,
+        folder=folder,
+        digest=digest,
+        show=show,
+        between_checkpoints=5.0,
     )
     progress = training.run()
     return _in_plain_coordinates(export.fitted(head, problem.scaling), ease), progress
 
 
-def frozen_loss(problem: Problem, method: Method, rows: NDArray[np.int64], *, adapts: bool) -> Any:
-    """The loss inside the method, with exact statistics; as its rows where it has some and features stay put.
-
-    Representation terms are constants on frozen features: the rows are then the whole of the method.
-    """
+def inner_loss(problem: Problem, method: Method, rows: NDArray[np.int64]) -> Any:
+    """The loss inside the method, with the exact statistics of these rows."""
     from probe import methods
     from probe.recipe import Method as Choice
 
     name, params = methods.catalogue.resolve(method.name, method.params)[1]
-    loss = problem.loss(Choice(name=name, **params), rows)
-    declared = None if adapts else loss.rows()
+    return problem.loss(Choice(name=name, **params), rows)
+
+
+def as_rows(loss: Any) -> Any:
+    """The loss as its declared rows, where it has some: on frozen features they are the whole of it, because
+    representation terms are constants."""
+    declared = loss.rows()
     if declared is None:
         return loss
-    return RowLoss(LossProblem(loss.method, problem.num_classes, None, None), _floats(declared))
+    return RowLoss(LossProblem(loss.method, loss.num_classes, None, None), _floats(declared))
 
 
 def _floats(rows: Rows) -> Rows:
@@ -145,7 +155,7 @@ def _strength(problem: Problem, method: Method, solver: Solver, held: NDArray[np
     from probe.solve import logistic
 
     def path(kept: NDArray[np.int64]) -> Any:
-        rows = frozen_loss(problem, method, kept, adapts=False).rows()
+        rows = inner_loss(problem, method, kept).rows()
         X, y = probing.part(problem.X, kept), problem.y[kept]
         heads = logistic.Solver(X, y, problem.num_classes, rows=rows, basis=problem.basis)
         return partial(heads.path, tol=probing.ROUGH)

@@ -1,0 +1,65 @@
+"""A recipe trained with each of its seeds: what `probe run` calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.recipe import Recipe
+from probe.train.finetune import Tuned, finetune
+from probe.train.sgd import probe_sgd
+
+if TYPE_CHECKING:
+    from probe.material import Material
+    from probe.probing import Fit, Problem
+
+Cuts = Sequence[NDArray[np.int64]]
+
+
+def place(work: Path, seed: int) -> Path:
+    """Where the training with one seed keeps its checkpoints, its log and its weights."""
+    return work / f"seed-{seed}"
+
+
+def probes(recipe: Recipe, problem: Problem, cuts: Cuts, work: Path) -> Iterator[Fit]:
+    """Heads trained by SGD on cached features."""
+    for seed, held in enumerate(cuts):
+        yield probe_sgd(
+            problem,
+            recipe.method,
+            recipe.solver,
+            held,
+            settings=recipe.train,
+            seed=seed,
+            folder=place(work, seed),
+        )
+
+
+def tunings(recipe: Recipe, problem: Problem, material: Material, cuts: Cuts, work: Path) -> Iterator[Tuned]:
+    """Fine-tuned backbones with their heads."""
+    usable = {split: features.ids for split, features in material.features.items()}
+    for seed, held in enumerate(cuts):
+        yield finetune(
+            recipe,
+            material.data,
+            held,
+            folder=place(work, seed),
+            seed=seed,
+            pose=lambda backbone: problem,
+            ids=usable,
+        )
+
+
+def log(work: Path, seeds: int) -> str:
+    """Every seed's log as one: a line a step and a line an epoch."""
+    lines = []
+    for seed in range(seeds):
+        path = place(work, seed) / "log.jsonl"
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            lines.append(json.dumps({"seed": seed, **json.loads(line)}) + "\n")
+    return "".join(lines)
