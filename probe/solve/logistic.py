@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from probe.solve.solution import ABSENT_BIAS, LinearSolution
 __all__ = ["Basis", "LinearSolution", "Solver", "fit", "path"]
 
 TOL = 1e-7  # certified relative excess of the objective
+PATH_TOL = 1e-6  # along a path, where heads are compared by their validation scores
 MAX_ITER = 2000
 REMEMBERED = 32  # solutions kept to start others from
 FLOAT32_TOL = 1e-7  # what float32 passes can certify; below it, float64 takes over
@@ -68,7 +70,7 @@ def path(
     sample_weight: Any = None,
     basis: Basis | None = None,
     init: LinearSolution | None = None,
-    tol: float = TOL,
+    tol: float = PATH_TOL,
     max_iter: int = MAX_ITER,
     block: int | None = None,
     progress: Callable[[int], object] | None = None,
@@ -104,16 +106,18 @@ class Solver:
         rows = _checked(rows or Rows(), num_classes)
         self.present = _present(labels, weight, rows, num_classes)
         self.basis = _fitting(basis, self.features)
-        index = torch.full((num_classes,), 0, dtype=torch.int64)
-        index[self.present] = torch.arange(len(self.present))
-        device = self.basis.device
         weight = _without_absent(weight, labels, self.present, num_classes)
-        self._loss = lambda dtype: RowLoss(
-            index[labels].to(device),
+        position = torch.zeros(num_classes, dtype=torch.int64)
+        position[self.present] = torch.arange(len(self.present))
+        device = self.basis.device
+        loss = partial(
+            RowLoss,
+            position[labels].to(device),
             _restricted(rows, self.present),
             None if weight is None else weight.to(device),
-            dtype,
         )
+        self._judge = Streamed(self.basis, self.features, loss(torch.float64))
+        self._loss = loss(self.basis.dtype)
         self._known: list[tuple[float, Tensor]] = []  # (log l2, theta) of what was solved
         self._memory = Memory()
 
@@ -122,7 +126,7 @@ class Solver:
         l2s: Sequence[float],
         *,
         init: LinearSolution | None = None,
-        tol: float = TOL,
+        tol: float = PATH_TOL,
         max_iter: int = MAX_ITER,
         block: int | None = None,
         progress: Callable[[int], object] | None = None,
@@ -149,9 +153,8 @@ class Solver:
         memory = self._memory.map(lambda t: t[-1:].expand(len(values), -1, -1))
         fast = self._evaluator(len(values))
         goal = tol if fast.dtype == torch.float64 else max(tol, FLOAT32_TOL) / 2
-        judge = Streamed(self.basis, self.features, self._loss(torch.float64))
         spent = [0] * len(values)
-        for evaluator, target in ((fast, goal), (judge, tol)):
+        for evaluator, target in ((fast, goal), (self._judge, tol)):
             outcomes, memory = minimise(
                 evaluator,
                 self.basis.spectrum,
@@ -178,12 +181,13 @@ class Solver:
         return n * columns * self.basis.dtype.itemsize <= self.basis.budget
 
     def _evaluator(self, heads: int) -> Evaluator:
-        loss = self._loss(self.basis.dtype)
-        if not self._resident(heads):
-            return Streamed(self.basis, self.features, loss)
+        return self._in_memory if self._resident(heads) else Streamed(self.basis, self.features, self._loss)
+
+    @cached_property
+    def _in_memory(self) -> Resident:
         rotated = self.basis.rotated(self.features)
         assert rotated is not None  # `_fitting` chose a basis that holds these rows
-        return Resident(rotated, loss)
+        return Resident(rotated, self._loss)
 
     def _start(self, l2: float, init: LinearSolution | None) -> Tensor:
         """On the line through the two nearest solutions in log l2, if they are near; else the nearest one."""
@@ -221,6 +225,8 @@ def _fitting(basis: Basis | None, features: Features) -> Basis:
         return Basis(features.source)
     if len(basis.mean) != features.shape[1]:
         raise UserError(f"the basis has {len(basis.mean)} dimensions, the features have {features.shape[1]}")
+    if features.source is not basis.features.source:
+        features.refuse_non_finite()
     if basis.rank < features.shape[1] and basis.rotated(features) is None:
         return Basis(features.source, device=basis.device, budget=basis.budget)
     return basis

@@ -198,7 +198,7 @@ class Streamed:
         curvature = torch.zeros(b, k, dtype=torch.float64, device=theta.device)
         outer = torch.zeros(weight.shape, dtype=torch.float64, device=theta.device)
         slopes = torch.zeros(b * k, dtype=torch.float64, device=theta.device)
-        rows = rows_at_once(len(mean) + 3 * b * k)
+        rows = rows_at_once(len(mean) + 3 * b * k, theta.device)
         for start, block in self.features.blocks(rows, self.dtype, theta.device):
             centred = block - mean
             logits = torch.addmm(bias[:, None], weight, centred.T).view(b, k, -1)

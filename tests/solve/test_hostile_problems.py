@@ -121,6 +121,15 @@ def test_a_bad_number_is_named_by_its_row(value, shape):
         logistic.fit(X, torch.arange(len(X)) % 2, 2, l2=1.0)
 
 
+def test_a_bad_number_is_named_even_when_the_basis_came_from_good_rows():
+    X, y = blobs(n=40)
+    basis = logistic.Basis(X)
+    bad = X[:20].clone()
+    bad[11, 3] = float("nan")
+    with pytest.raises(UserError, match="row 11"):
+        logistic.fit(bad, y[:20], 4, l2=1.0, basis=basis)
+
+
 X, Y = torch.randn(6, 2), [0, 1, 2, 0, 1, 2]
 
 

@@ -72,8 +72,8 @@ def test_streamed_blocks_give_the_same_head_as_features_in_memory(rows):
 def test_streaming_bounds_the_block_whatever_the_number_of_rows(monkeypatch):
     X, y = blobs(n=3000, dim=8)
     matrix = OnDisk(X.float())
-    monkeypatch.setattr("probe.solve.objective.rows_at_once", lambda columns: 256)
-    monkeypatch.setattr("probe.solve.basis.rows_at_once", lambda columns: 256)
+    monkeypatch.setattr("probe.solve.objective.rows_at_once", lambda *_: 256)
+    monkeypatch.setattr("probe.solve.basis.rows_at_once", lambda *_: 256)
     monkeypatch.setattr(matrix, "tensor", lambda: pytest.fail("read whole"), raising=False)
     solution = logistic.fit(matrix, y, 4, l2=1.0, basis=Basis(matrix, budget=1000))
     assert matrix.largest == 256
