@@ -240,7 +240,7 @@ def describe(
             "name": b.name,
             "dim": b.dim,
             "tap": b.tap,
-            "fingerprint": b.fingerprint,
+            "fingerprint": unmoved(b),
             "preprocessing": asdict(b.preprocessing),
         },
         "data": {
@@ -259,6 +259,13 @@ def describe(
         "groups_by": recipe.groups,
         "environment": environment.describe(),
     }
+
+
+def unmoved(backbone: Any) -> str:
+    """The backbone's fingerprint, proven by a second hash: no weight has moved since extraction."""
+    if backbone.digest() != backbone.fingerprint:
+        raise RuntimeError(f"the weights of {backbone.name} changed while they should have been frozen")
+    return backbone.fingerprint
 
 
 def remarks_and_margins(recipe: Recipe, problem: Problem, material: Material, loss: Any) -> dict[str, Any]:

@@ -84,3 +84,13 @@ def test_two_processes_write_one_run_equal_to_one_process(vit, colours, cache, t
     assert two["test"]["top1"] == one["test"]["top1"]
     for a, b in zip(one["seeds"][0]["epochs"], two["seeds"][0]["epochs"], strict=True):
         assert b["loss"] == pytest.approx(a["loss"], rel=1e-4)
+
+
+def test_a_backbone_that_moved_while_it_was_probed_is_noticed(vit):
+    from probe.run import unmoved
+
+    backbone = tiny_vit(vit)
+    assert unmoved(backbone) == backbone.fingerprint
+    next(backbone.parameters()).data.add_(1e-3)
+    with pytest.raises(RuntimeError, match="should have been frozen"):
+        unmoved(backbone)
