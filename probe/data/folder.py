@@ -57,27 +57,33 @@ def _content(path: Path) -> bytes:
 
 
 def read(root: Path, want: Mapping[str, tuple[str, ...]], *, strict: bool) -> dict[str, Split]:
-    """The splits of an image folder; classes are the sorted names of the class folders."""
+    """The splits of an image folder; classes are the sorted names of the class folders.
+
+    A validation folder may lack some of train's classes: it is read with train's list.
+    """
     found = {name: root / name for name in _class_folders(root)}
-    splits = {}
-    for name, folder in layout.choose(found, want, str(root), strict=strict).items():
-        class_names = tuple(_class_folders(folder))
-        if not class_names:
-            raise UserError(
-                f"{folder} has no class folders; put the images of each class in a folder of its name"
-            )
-        files: list[str] = []
-        labels: list[int] = []
-        for label, class_name in enumerate(class_names):
-            before = len(files)
+    chosen = layout.choose(found, want, str(root), strict=strict)
+    return {name: _split(name, root, folder, chosen["train"]) for name, folder in chosen.items()}
+
+
+def _split(name: str, root: Path, folder: Path, train: Path) -> Split:
+    own, known = tuple(_class_folders(folder)), tuple(_class_folders(train))
+    if not own:
+        raise UserError(
+            f"{folder} has no class folders; put the images of each class in a folder of its name"
+        )
+    may_lack = name == layout.OPTIONAL and set(own) <= set(known)
+    class_names = known if may_lack else own
+    files: list[str] = []
+    labels: list[int] = []
+    for label, class_name in enumerate(class_names):
+        before = len(files)
+        if class_name in own:
             files += (path.relative_to(root).as_posix() for path in _image_files(folder / class_name))
-            if len(files) == before:
-                raise UserError(
-                    f'class "{class_name}" has no images in {folder}; add some or remove the folder'
-                )
-            labels += [label] * (len(files) - before)
-        splits[name] = Split(name, FolderImages(root, files), np.array(labels), files, class_names)
-    return splits
+        if len(files) == before and not may_lack:
+            raise UserError(f'class "{class_name}" has no images in {folder}; add some or remove the folder')
+        labels += [label] * (len(files) - before)
+    return Split(name, FolderImages(root, files), np.array(labels), files, class_names)
 
 
 def _class_folders(folder: Path) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 from tiny_data import picture, write_folder
@@ -94,3 +96,27 @@ def test_a_split_without_class_folders_is_named(folder):
 def test_differing_classes_are_listed_by_side(folder):
     (folder / "test/dog").rename(folder / "test/fox")
     refuse(folder, "train and test do not have the same classes", "only in train: dog", "only in test: fox")
+
+
+def test_a_validation_folder_may_lack_a_class_and_keeps_trains_numbers(tmp_path):
+    root = write_folder(tmp_path, classes=("ant", "bee", "cat"), splits=("train", "val", "test"))
+    shutil.rmtree(root / "val/ant")
+    for image in (root / "val/bee").iterdir():
+        image.unlink()  # a folder without images is as good as none
+    val = probe.data.load(root)["val"]
+    assert val.class_names == ("ant", "bee", "cat")
+    assert val.labels.tolist() == [2, 2, 2]
+    assert val.ids[0] == "val/cat/0.png"
+
+
+def test_a_validation_class_that_train_does_not_know_is_refused(tmp_path):
+    root = write_folder(tmp_path, splits=("train", "val", "test"))
+    (root / "val/dog").rename(root / "val/fox")
+    refuse(root, "train and val do not have the same classes", "only in val: fox")
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_train_and_test_may_not_lack_a_class(tmp_path, split):
+    root = write_folder(tmp_path, splits=("train", "val", "test"))
+    shutil.rmtree(root / split / "dog")
+    refuse(root, "do not have the same classes", "dog")
