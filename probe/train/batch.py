@@ -24,5 +24,7 @@ class Batch:
         return len(self.targets)
 
     def to(self, device: torch.device) -> Batch:
+        if self.targets.device == device:
+            return self
         views = tuple(view.to(device, non_blocking=True) for view in self.views)
         return replace(self, views=views, targets=self.targets.to(device, non_blocking=True))

@@ -47,8 +47,9 @@ def make(network: Network, method: nn.Module, name: str, settings: Train) -> Opt
     for group in groups:
         group["lr"] = lr * group["lr_scale"]
     if name == "sgd":
-        return torch.optim.SGD(groups, lr=lr, momentum=settings.momentum, nesterov=settings.momentum > 0)
-    return torch.optim.AdamW(groups, lr=lr)
+        momentum = settings.momentum
+        return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=True)
+    return torch.optim.AdamW(groups, lr=lr, fused=True)
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:

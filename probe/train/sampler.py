@@ -135,26 +135,28 @@ class Sampler:
 
     def parts(self, batch: Indices, rank: int) -> list[Indices]:
         """The share of process `rank` as micro-batches; every process gets equally many of them."""
-        mine = _cut(len(batch), self.processes, self.unit)[rank]
-        return [
-            batch[mine.start + part.start : mine.start + part.stop] for part in self._micro(len(batch), rank)
-        ]
+        return [batch[part.start : part.stop] for part in self._plan(len(batch))[rank]]
 
     def weights(self, size: int) -> list[float]:
         """What part of a joined batch of `size` samples each (joined) micro-batch is."""
-        by_rank = [self._micro(size, rank) for rank in range(self.processes)]
-        return [sum(len(part) for part in same) / size for same in zip(*by_rank, strict=True)]
+        return [sum(map(len, same)) / size for same in zip(*self._plan(size), strict=True)]
 
-    def _micro(self, size: int, rank: int) -> list[range]:
-        shares = [len(share) for share in _cut(size, self.processes, self.unit)]
-        micro = self.micro_batch or max(shares)
-        wanted = -(-max(shares) // max(self.unit, micro - micro % self.unit))
-        return _cut(shares[rank], min(wanted, min(shares) // self.unit), self.unit)
+    def _plan(self, size: int) -> list[list[range]]:
+        return _plan(size, self.processes, self.unit, self.micro_batch)
 
 
 @lru_cache(maxsize=256)
-def _cut(n: int, parts: int, unit: int) -> list[range]:
-    """0 .. n in `parts` consecutive ranges of whole units, as equal as can be, the longer ones first."""
-    units, extra = divmod(n // unit, parts)
-    edges = [unit * (units * i + min(i, extra)) for i in range(parts)] + [n]
-    return [range(a, b) for a, b in pairwise(edges)]
+def _plan(size: int, processes: int, unit: int, micro_batch: int | None) -> list[list[range]]:
+    """Positions in a joined batch: for each process, those of each of its micro-batches."""
+    shares = _cut(range(size), processes, unit)
+    largest, smallest = max(map(len, shares)), min(map(len, shares))
+    micro = micro_batch or largest
+    wanted = -(-largest // max(unit, micro - micro % unit))
+    return [_cut(share, min(wanted, smallest // unit), unit) for share in shares]
+
+
+def _cut(whole: range, parts: int, unit: int) -> list[range]:
+    """`parts` consecutive ranges of whole units, as equal as can be, the longer ones first."""
+    units, extra = divmod(len(whole) // unit, parts)
+    edges = [unit * (units * i + min(i, extra)) for i in range(parts)] + [len(whole)]
+    return [whole[a:b] for a, b in pairwise(edges)]

@@ -221,3 +221,13 @@ def test_switches_change_memory_and_speed_but_not_the_result(tmp_path):
 def test_a_tracker_that_is_not_installed_is_named():
     with pytest.raises(UserError, match="mlflow is not installed; pip install mlflow"):
         feature_training(trackers=("mlflow",))
+
+
+@pytest.mark.slow
+def test_a_compiled_encoder_trains_to_the_same_weights(tmp_path):
+    runs = []
+    for compiled in (False, True):
+        training = image_training(tiny_vit(tmp_path), epochs=1, clip=1.0, compile=compiled)
+        training.run()
+        runs.append(weights(training))
+    assert distance(*runs) < 1e-4
