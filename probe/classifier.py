@@ -118,6 +118,7 @@ def fit(
     features: FeatureSet,
     *,
     method: str = "erm",
+    head: str = "linear",
     solver: str = "lbfgs",
     l2: float = 1.0,
     scaling: str = "none",
@@ -125,8 +126,12 @@ def fit(
 ) -> ProbeClassifier:
     """A probe on cached features; further keywords are the method's own parameters.
 
+    Only a linear head has an exact solution; cosine and other heads are trained (`probe run --solver sgd`).
+
     >>> clf = probe.fit(f, method="mr2", l2=1.0)
     """
+    if head != "linear":
+        raise UserError(f'a {head} head has no exact solution; use "linear", or `probe run --solver sgd`')
     clf = ProbeClassifier(method, params or None, solver=solver, l2=l2, scaling=scaling)
     clf.fit(features.X, features.y)
     clf.class_names_ = [features.class_names[k] for k in clf.classes_]

@@ -147,7 +147,13 @@ def run(
 @main.command()
 @click.argument("run_folder", type=click.Path(path_type=Path))
 @click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--top", default=5, show_default=True, help="How many classes to print for each image.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="How many classes to print for each image.",
+)
 @json_flag
 def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool) -> None:
     """Classify images with the head that a run saved."""

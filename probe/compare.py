@@ -108,7 +108,7 @@ def table(cells: Iterable[Cell]) -> dict[str, Any]:
         {
             "backbone": c.recipe.backbone.name,
             "data": c.recipe.data.name,
-            "method": method_name(c.recipe),
+            "method": c.recipe.label,
             "error": c.error,
         }
         for c in cells
@@ -128,10 +128,6 @@ def _assemble(rows: list[Row], reference: str, failed: Sequence[Row] = ()) -> di
         "failed": list(failed),
         "remarks": _remarks(rows),
     }
-
-
-def method_name(recipe: Recipe) -> str:
-    return recipe.method.name + ("" if recipe.solver.name == "lbfgs" else f"-{recipe.solver.name}")
 
 
 def _check_same_data(cells: Sequence[Cell]) -> None:
@@ -161,7 +157,7 @@ def _row(recipe: Recipe, folder: Path, result: Mapping[str, Any], *, reused: boo
     return {
         "data": recipe.data.name,
         "backbone": recipe.backbone.name,
-        "method": method_name(recipe),
+        "method": recipe.label,
         "seeds": len(result["seeds"]),
         "run": folder.name,
         "reused": reused,
@@ -232,7 +228,7 @@ def of_runs(folders: Sequence[Path]) -> dict[str, Any]:
     results = [runs.read_result(folder) for folder in folders]
     recipes = [build(result["recipe"]) for result in results]
     predictions = [_predictions(folder) for folder in folders]
-    outcomes = [p.outcome(method_name(r)) for p, r in zip(predictions, recipes, strict=True)]
+    outcomes = [p.outcome(r.label) for p, r in zip(predictions, recipes, strict=True)]
     for folder, p, o in zip(folders, predictions, outcomes, strict=True):
         for what, same in (
             ("classes", p.class_names == predictions[0].class_names),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from probe.errors import UserError
@@ -80,11 +81,44 @@ def staged_folder(final: Path) -> Iterator[Path]:
         staged.mkdir(parents=True)
         try:
             yield staged
-            old = temporary(final)
-            if final.exists():
-                final.rename(old)
-            staged.rename(final)
+            _take_place(staged, final)
             flush_folder(final.parent)
-            shutil.rmtree(old, ignore_errors=True)
+            _sweep(final)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
+
+
+def _take_place(staged: Path, final: Path) -> None:
+    """Rename, moving an older folder out of the way; another writer may put its own there at any moment."""
+    while True:
+        old = temporary(final)
+        with suppress(FileNotFoundError):
+            final.rename(old)
+        try:
+            staged.rename(final)
+            break
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                continue  # the other writer was faster; its folder is the older one now
+            with suppress(OSError):
+                old.rename(final)
+            raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sweep(final: Path) -> None:
+    """Remove what killed writers of `final` left beside it."""
+    for left in final.parent.glob(f"{TEMPORARY}{glob.escape(final.name)}-*"):
+        process = left.name.removeprefix(f"{TEMPORARY}{final.name}-").split("-")[0]
+        if process.isdigit() and not _alive(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import backbones
+from backbones.weights import Scratch
 from probe import data, features
 from probe.data import Dataset
 from probe.features import FeatureSet, Matrix
@@ -27,6 +29,11 @@ class Material:
     backbone: Any  # a backbones.Backbone
     data: Dataset
     features: dict[str, FeatureSet]
+
+    @property
+    def untrained(self) -> bool:
+        """Has the backbone only its random initialisation?"""
+        return self.backbone.source == str(Scratch())
 
     @property
     def training(self) -> list[FeatureSet]:
@@ -51,6 +58,13 @@ class Material:
         return data.stratified_cut(self.features["train"].y, fraction, seed)[1]
 
 
+def device() -> str:
+    """This process's GPU, or the CPU."""
+    import torch
+
+    return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+
+
 def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _: nullcontext()) -> Material:
     """Load the data and the backbone, and extract (or find) the features of every split."""
     r = recipe
@@ -63,9 +77,9 @@ def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _
             profile=r.data.profile,
         )
     with stage("backbone"):
-        b = backbones.load(
-            r.backbone.name, weights=r.backbone.weights, tap=r.backbone.tap, image_size=r.backbone.image_size
-        )
+        b = backbones.load(**r.backbone.model_dump(), device=device())
+        if r.solver.name == "zeroshot":
+            b.encode_text(["a photo"])  # refused now, not after minutes of extraction
     with stage("features"):
         f = {
             split: features.extract(

@@ -22,6 +22,8 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
     The backbone is loaded as the run described it, and must be the very one the head was trained on.
     """
     head, about = fitted.load(run)
+    if "backbone" not in about:
+        raise UserError(f"{run} holds a head but no backbone; give a run folder, as `probe run` writes it")
     backbone = backbones.load(**about["backbone"])
     if about.get("tuned"):
         from probe.train import weights

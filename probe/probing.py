@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from probe import losses, scaling
-from probe.errors import UserError
-from probe.evaluate import metrics
+from probe.errors import UserError, nearest
+from probe.evaluate import groups, metrics
 from probe.fitted import FittedHead
 from probe.material import Material
 from probe.recipe import Method, Recipe, Solver
@@ -31,6 +31,7 @@ from probe.stats import ClassStats
 
 PLAIN = Method(name="erm")
 ROUGH = 1e-3  # certified relative excess that is good enough to compare strengths or rank classes
+PROMPTS = 256  # encoded at a time
 IN_MEMORY = 4 << 30  # bytes of features up to which they are held in memory; beyond, they are read in blocks
 
 
@@ -63,13 +64,13 @@ class Problem:
     def loss(self, method: Method, rows: NDArray[np.int64] | None = None) -> Any:
         """The method's loss, with the counts and statistics of these rows only."""
         y = self.y if rows is None else self.y[rows]
-        p = losses.catalogue.resolve(method.name, method.params).get("p", 2.0)
+        stats = None
+        if "features" in losses.info(method.name).needs:
+            p = losses.catalogue.resolve(method.name, method.params).get("p", 2.0)
+            stats = ClassStats.from_features(part(self.raw, rows), y, self.num_classes, p=p)
+        counts = np.bincount(y, minlength=self.num_classes)
         return losses.make(
-            method.name,
-            num_classes=self.num_classes,
-            class_counts=np.bincount(y, minlength=self.num_classes),
-            stats=ClassStats.from_features(part(self.raw, rows), y, self.num_classes, p=p),
-            **method.params,
+            method.name, num_classes=self.num_classes, class_counts=counts, stats=stats, **method.params
         )
 
 
@@ -107,21 +108,32 @@ class Fit:
     loss: Any = None  # the loss that was minimised, with its margins and remarks
 
 
+def check(method: Method, solver: Solver) -> None:
+    """Refuse what could only fail, or would silently be something else, before anything is computed."""
+    if solver.name not in SOLVERS:
+        raise UserError(f'"{solver.name}" solves nothing exactly{nearest(solver.name, SOLVERS)}')
+    row = losses.info(method.name)
+    losses.catalogue.resolve(method.name, method.params)
+    if solver.name != "lbfgs" and method.name != PLAIN.name:
+        raise UserError(
+            f"solver {solver.name} minimises no loss, so method {method.name} cannot act on it; "
+            "use solver lbfgs, or method erm"
+        )
+    if row.frozen == "no effect":
+        raise UserError(f"{method.name} has no effect on frozen features: {row.why}")
+    if row.frozen != "exact":
+        raise UserError(f"{method.name} has no exact solver: {row.why}; use --solver sgd, or --finetune")
+
+
 def fit(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Fit:
     """Choose the strength on the `held` rows, then fit all rows."""
+    check(method, solver)
     return SOLVERS[solver.name](problem, method, solver, held)
 
 
 def _lbfgs(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Fit:
     method = with_frequency(problem, method, solver, held)
-
-    def path(kept: NDArray[np.int64]) -> Callable[[Sequence[float]], Sequence[LinearSolution]]:
-        loss = problem.loss(method, kept)
-        X, y = part(problem.X, kept), problem.y[kept]
-        heads = logistic.Solver(X, y, problem.num_classes, rows=loss.rows(), basis=problem.basis)
-        return partial(heads.path, tol=ROUGH)
-
-    record = strength(problem, solver, held, path)
+    record = strength(problem, solver, held, _paths(problem, method))
     loss = problem.loss(method)
     known = {"l2": record["l2"], "sample_weight": problem.sample_weight, "basis": problem.basis}
     robust.settle(loss, problem.X, problem.y, **known)
@@ -132,21 +144,33 @@ def _lbfgs(problem: Problem, method: Method, solver: Solver, held: NDArray[np.in
     return Fit(_linear(problem, solution), record, loss)
 
 
+def _paths(problem: Problem, method: Method) -> Callable[[NDArray[np.int64]], Any]:
+    """From rows to a function that fits them with several strengths, roughly.
+
+    A robust method's class weights are those it starts from, all equal: its strength is chosen for that.
+    """
+
+    def path(kept: NDArray[np.int64]) -> Callable[[Sequence[float]], Sequence[LinearSolution]]:
+        rows = problem.loss(method, kept).rows()
+        X, y = part(problem.X, kept), problem.y[kept]
+        return partial(
+            logistic.Solver(X, y, problem.num_classes, rows=rows, basis=problem.basis).path, tol=ROUGH
+        )
+
+    return path
+
+
 def with_frequency(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Method:
     """Fill a method's effective frequencies (Classes Are Not Equal, eq. 11), where it wants some.
 
-    EF(c) is the mean probability that the plain probe, fitted to the other rows, gives class c on the `held`
-    rows of class c.
+    EF(c) is the mean probability that a plain probe gives class c on samples of class c that it has not seen;
+    cross-fitting lets every training row be such a sample once.
     """
     if losses.catalogue.resolve(method.name, method.params).get("frequency", ()) is not None:
         return method
-    plain = _lbfgs(problem, PLAIN, solver, held).record["l2"]
-    kept = np.setdiff1d(np.arange(len(problem.y)), held)
-    probability = held_out_probabilities(problem, plain)(kept, held)
-    y = problem.y[held]
-    own = np.bincount(y, weights=probability[np.arange(len(y)), y], minlength=problem.num_classes)
-    frequency = own / np.maximum(np.bincount(y, minlength=problem.num_classes), 1)
-    return Method(name=method.name, **{**method.params, "frequency": np.maximum(frequency, 1e-3).tolist()})
+    l2 = strength(problem, solver, held, _paths(problem, PLAIN))["l2"]
+    _, own = groups.crossfit(problem.y, problem.num_classes, held_out_probabilities(problem, l2))
+    return Method(name=method.name, **{**method.params, "frequency": np.maximum(own, 1e-3).tolist()})
 
 
 def _ridge(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Fit:
@@ -164,6 +188,10 @@ def strength(
     """The given strength, or the one whose head, fitted to the other rows, does best on the `held` ones."""
     if solver.l2 is not None:
         return {"l2": solver.l2}
+    if len(held) == 0:
+        raise UserError(
+            "no image is left to choose the strength on: give it with --l2, or add training images"
+        )
     heads = path(np.setdiff1d(np.arange(len(problem.y)), held))
     X, y = part(problem.X, held), problem.y[held]
 
@@ -217,8 +245,7 @@ def text_classifier(
     backbone: Any, class_names: Sequence[str], templates: Sequence[str]
 ) -> tuple[Tensor, float]:
     """CLIP's zero-shot head: for each class the mean of its unit prompt embeddings."""
-    rows = []
-    for name in class_names:
-        prompts = [template.format(name.replace("_", " ")) for template in templates]
-        rows.append(F.normalize(backbone.encode_text(prompts).float(), dim=1).mean(dim=0))
-    return torch.stack(rows), float(backbone.logit_scale)
+    prompts = [template.format(name.replace("_", " ")) for name in class_names for template in templates]
+    batches = [prompts[i : i + PROMPTS] for i in range(0, len(prompts), PROMPTS)]
+    unit = torch.cat([F.normalize(backbone.encode_text(batch).float().cpu(), dim=1) for batch in batches])
+    return unit.view(len(class_names), len(templates), -1).mean(dim=1), float(backbone.logit_scale)

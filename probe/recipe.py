@@ -107,6 +107,12 @@ class Recipe(Section):
         safe = [re.sub(r"[^A-Za-z0-9.]+", "-", w).strip("-.") for w in words]
         return "-".join([*safe, self.digest[:8]])
 
+    @property
+    def label(self) -> str:
+        """What the run's own predictions are called: `mr2`, or `erm-knn` when the solver is what differs."""
+        how = "finetune" if self.finetune else self.solver.name
+        return self.method.name if how == "lbfgs" else f"{self.method.name}-{how}"
+
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
 

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe import data, environment, fitted, losses, methods, probing
+from probe import fitted, losses, methods, probing
+from probe.describe import describe, remarks_and_margins
 from probe.errors import UserError
 from probe.evaluate import groups, metrics, predictions
 from probe.evaluate.diagnostics.diagnose import Features, Model, diagnose
@@ -35,7 +36,6 @@ from probe.train.launch import rank as rank_of_process
 if TYPE_CHECKING:
     from probe.train import Tuned
 
-SCHEMA = 1
 REFERENCE = "erm"
 EXACT = Solver(name="lbfgs")
 
@@ -92,7 +92,10 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     material = gather(recipe, cache=cache, stage=clock)
     with clock("probe"):
         problem = probing.pose(recipe, material)
-        cuts = [material.held(seed, recipe.data.val_fraction) for seed in range(recipe.seeds)]
+        cuts = [
+            material.held(seed, recipe.data.val_fraction)
+            for seed in range(seeds_that_differ(recipe, material))
+        ]
         learnt = list(learn(recipe, problem, material, cuts, work))
         mine, reference = learnt[0], learnt[-1]
         guesses = [g for part in learnt for g in part.guesses(material.features["test"].y)]
@@ -101,7 +104,7 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     with clock("evaluation"):
         result = {
             **describe(recipe, material, cuts, mine.fits),
-            **remarks_and_margins(recipe, problem, material, mine.fits[0].loss),
+            **remarks_and_margins(recipe, problem, material, mine.fits),
             **assess(material, guesses, ranking, mine.name),
         }
     with clock("diagnostics"):
@@ -118,12 +121,12 @@ def learn(
 ) -> Iterator[Learnt]:
     """The recipe's method first, the plain probe last: chosen and fitted in the same way, to compare with."""
     exact = recipe.solver if recipe.solver.name == "lbfgs" else EXACT
-    plans = {name_of(recipe): (recipe.method, recipe.solver), REFERENCE: (PLAIN, exact)}
+    plans = {recipe.label: (recipe.method, recipe.solver), REFERENCE: (PLAIN, exact)}
     test = material.features["test"].X
     if trains(recipe):
         from probe.train import learning
 
-        name = name_of(recipe)
+        name = recipe.label
         del plans[name]
         if recipe.finetune:
             tuned = list(learning.tunings(recipe, problem, material, cuts, work))
@@ -135,6 +138,13 @@ def learn(
     for name, (method, solver) in plans.items():
         fits = [probing.fit(problem, method, solver, held) for held in cuts]
         yield Learnt(name, fits, [fit.head.scores(test) for fit in fits])
+
+
+def seeds_that_differ(recipe: Recipe, material: Material) -> int:
+    """How many seeds give different heads: an exact solver only sees one through the validation cut."""
+    cut_matters = recipe.solver.name in ("lbfgs", "ridge") and recipe.solver.l2 is None
+    same = not trains(recipe) and ("val" in material.features or not cut_matters)
+    return 1 if same else recipe.seeds
 
 
 def trains(recipe: Recipe) -> bool:
@@ -151,22 +161,7 @@ def check(recipe: Recipe) -> None:
     method = methods.info(recipe.method.name)
     if method not in losses.catalogue.METHODS:
         raise UserError(f"{method.name} is trained: use --solver sgd, or --finetune")
-    losses.catalogue.resolve(method.name, recipe.method.params)
-    if recipe.solver.name != "lbfgs" and method.name != REFERENCE:
-        raise UserError(
-            f"solver {recipe.solver.name} minimises no loss, so method {method.name} cannot act on it; "
-            "use solver lbfgs, or method erm"
-        )
-    if method.frozen == "no effect":
-        raise UserError(f"{method.name} has no effect on frozen features: {method.why}")
-    if method.frozen != "exact":
-        raise UserError(f"{method.name} has no exact solver: {method.why}")
-
-
-def name_of(recipe: Recipe) -> str:
-    """What the run's own predictions are called: `mr2`, or `erm-knn` when the solver is what differs."""
-    solver = "finetune" if recipe.finetune else recipe.solver.name
-    return recipe.method.name if solver == "lbfgs" else f"{recipe.method.name}-{solver}"
+    probing.check(recipe.method, recipe.solver)
 
 
 def rank(
@@ -226,74 +221,6 @@ def _array(tensor: Tensor | None) -> NDArray[np.floating] | None:
     return None if tensor is None else tensor.numpy()
 
 
-def describe(
-    recipe: Recipe, material: Material, cuts: Sequence[NDArray[np.int64]], fits: Sequence[Fit]
-) -> dict[str, Any]:
-    """Everything needed to know what was run, and to run it again."""
-    b, d, f = material.backbone, material.data, material.features
-    official = "val" in f
-    train = np.array(f["train"].ids, dtype=object)
-    return {
-        "schema": SCHEMA,
-        "recipe": recipe.model_dump(),
-        "backbone": {
-            "name": b.name,
-            "dim": b.dim,
-            "tap": b.tap,
-            "fingerprint": unmoved(b),
-            "preprocessing": asdict(b.preprocessing),
-        },
-        "data": {
-            "name": d.name,
-            "metric": d.metric,
-            "sizes": {split: len(part.y) for split, part in f.items()},
-            "fingerprints": {split: d[split].fingerprint for split in f},
-            "skipped": {split: part.skipped for split, part in f.items() if part.skipped},
-            "validation": {
-                "from": "official split" if official else "stratified cut of train",
-                "fraction": None if official else recipe.data.val_fraction,
-                "digests": None if official else [data.cut_digest(train[held]) for held in cuts],
-            },
-        },
-        "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(fits)],
-        "groups_by": recipe.groups,
-        "environment": environment.describe(),
-    }
-
-
-def unmoved(backbone: Any) -> str:
-    """The backbone's fingerprint, proven by a second hash: no weight has moved since extraction."""
-    if backbone.digest() != backbone.fingerprint:
-        raise RuntimeError(f"the weights of {backbone.name} changed while they should have been frozen")
-    return backbone.fingerprint
-
-
-def remarks_and_margins(recipe: Recipe, problem: Problem, material: Material, loss: Any) -> dict[str, Any]:
-    """What a reader must know to read the numbers right, and MR²'s margins where there are some."""
-    notes = [getattr(loss, "remark", None)]
-    if recipe.method.name.startswith("mr2") and not recipe.finetune:
-        notes.append("features are frozen, so MR²'s representation term has no effect; its logit margin acts")
-    if recipe.groups == "paper":
-        notes.append("groups are ranked by erm's own test accuracy, which flatters any rival on hard classes")
-    skipped = sum(len(f.skipped) for f in material.features.values())
-    if skipped:
-        notes.append(f"{skipped} images could not be read and were left out")
-    has_margins = hasattr(loss, "gamma") and hasattr(loss, "spread")
-    return {"remarks": [n for n in notes if n], "margins": margins(problem, loss) if has_margins else None}
-
-
-def margins(problem: Problem, loss: Any) -> dict[str, Any]:
-    """Every class's margin and the statistics behind it, the extremes first."""
-    columns = zip(problem.class_names, loss.gamma, loss.mean_norm, loss.spread, strict=True)
-    by_class = [
-        {"name": name, "gamma": float(g), "mean_norm2": float(m), "spread2": float(s)}
-        for name, g, m, s in columns
-    ]
-    order = loss.gamma.argsort().tolist()
-    ends = {"smallest": by_class[order[0]], "largest": by_class[order[-1]]}
-    return {**{w: {"class": r["name"], "gamma": r["gamma"]} for w, r in ends.items()}, "by_class": by_class}
-
-
 def write(
     recipe: Recipe,
     out: Path,
@@ -317,7 +244,7 @@ def write(
     if trains(recipe):
         from probe.train import learning
 
-        log = learning.log(work, recipe.seeds)
+        log = learning.log(work, len(mine.fits))
     with staged_folder(folder) as staged:
         write_atomic(staged / "recipe.yaml", recipe.to_yaml())
         write_atomic(staged / "result.json", json.dumps(result, indent=2, allow_nan=False))

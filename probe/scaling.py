@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from probe.errors import UserError, nearest
+
 BLOCK = 16_384  # rows handled at a time: bounds memory, whatever the size of the cache
 
 
@@ -105,4 +107,6 @@ def make(kind: str, features: Tensor | FeatureMatrix) -> Scaling:
         "standard": lambda: standard(features),
         "l2": lambda: Scaling(unit_norm=True),
     }
+    if kind not in kinds:
+        raise UserError(f'unknown scaling "{kind}"{nearest(kind, kinds)}')
     return kinds[kind]()

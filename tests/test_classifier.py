@@ -8,6 +8,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import probe
 from probe.classifier import ProbeClassifier
+from probe.errors import UserError
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(90, 5)) + 2 * np.eye(5)[:3].repeat(30, axis=0)
@@ -50,6 +51,27 @@ def test_a_saved_classifier_predicts_the_same_after_loading(solver, scaling, tmp
     assert again.get_params() == clf.get_params()
     np.testing.assert_array_equal(again.predict(X), clf.predict(X))
     np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
+    assert clf.score(X, NAMES) > 0.7
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "focal"}, "no exact solver"),
+        ({"method": "center"}, "no effect"),
+        ({"method": "mr2", "solver": "knn"}, "minimises no loss"),
+        ({"solver": "sgd"}, "sgd"),
+        ({"scaling": "std"}, "standard"),
+        ({"method": "mr2", "method_params": {"c": float("inf")}}, "number"),
+    ],
+)
+def test_what_would_silently_be_another_method_is_refused(options, message):
+    with pytest.raises(UserError, match=message):
+        ProbeClassifier(**options).fit(X, NAMES)
+
+
+def test_effective_frequencies_need_no_validation_split():
+    clf = ProbeClassifier(method="ef", l2=1.0).fit(X, NAMES)
     assert clf.score(X, NAMES) > 0.7
 
 

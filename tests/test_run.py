@@ -140,3 +140,17 @@ def test_probing_leaves_the_backbone_as_it_was(finished):
 
     assert finished.result["backbone"]["fingerprint"] == backbones.load(**SMALL).fingerprint
     assert torch.is_grad_enabled()
+
+
+def test_a_seed_that_changes_nothing_is_run_once_and_said(colours, cache, tmp_path):
+    r = recipe.build({"backbone": SMALL, "data": str(colours), "solver": "knn", "seeds": 3})
+    result = run(r, cache=cache, out=tmp_path).result
+    assert len(result["seeds"]) == 1
+    assert any("one was run instead of 3" in remark for remark in result["remarks"])
+
+
+def test_an_untrained_net_is_called_untrained(colours, cache, tmp_path):
+    r = recipe.build(
+        {"backbone": "cifar-resnet20", "data": str(colours), "method": "erm", "solver": {"l2": 1}}
+    )
+    assert any("random weights" in remark for remark in run(r, cache=cache, out=tmp_path).result["remarks"])

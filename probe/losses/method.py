@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from probe.errors import UserError, nearest
@@ -33,7 +34,7 @@ class Parameter:
         return value
 
     def _check_number(self, value: Any, where: str) -> None:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
             raise UserError(f"{where} must be a number, not {value!r}")
         if isinstance(self.default, int) and value != int(value):
             raise UserError(f"{where} must be a whole number, not {value!r}")

@@ -1,0 +1,99 @@
+"""What result.json says beside accuracies: what was run, on what, and what to keep in mind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe import data, environment
+from probe.material import Material
+from probe.probing import Fit, Problem
+from probe.recipe import Recipe
+
+SCHEMA = 1
+
+
+def describe(
+    recipe: Recipe, material: Material, cuts: Sequence[NDArray[np.int64]], fits: Sequence[Fit]
+) -> dict[str, Any]:
+    """Everything needed to know what was run, and to run it again."""
+    b, d, f = material.backbone, material.data, material.features
+    official = "val" in f
+    train = np.array(f["train"].ids, dtype=object)
+    return {
+        "schema": SCHEMA,
+        "recipe": recipe.model_dump(),
+        "backbone": {
+            "name": b.name,
+            "dim": b.dim,
+            "tap": b.tap,
+            "fingerprint": unmoved(b),
+            "preprocessing": asdict(b.preprocessing),
+        },
+        "data": {
+            "name": d.name,
+            "source": d.source,
+            "metric": d.metric,
+            "sizes": {split: len(part.y) for split, part in f.items()},
+            "fingerprints": {split: d[split].fingerprint for split in f},
+            "skipped": {split: part.skipped for split, part in f.items() if part.skipped},
+            "validation": {
+                "from": "official split" if official else "stratified cut of train",
+                "fraction": None if official else recipe.data.val_fraction,
+                "digests": None if official else [data.cut_digest(train[held]) for held in cuts],
+            },
+        },
+        "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(fits)],
+        "groups_by": recipe.groups,
+        "environment": {**environment.describe(), "device": str(b.device)},
+    }
+
+
+def unmoved(backbone: Any) -> str:
+    """The backbone's fingerprint, proven by a second hash: no weight has moved since extraction."""
+    if backbone.digest() != backbone.fingerprint:
+        raise RuntimeError(f"the weights of {backbone.name} changed while they should have been frozen")
+    return backbone.fingerprint
+
+
+def remarks_and_margins(
+    recipe: Recipe, problem: Problem, material: Material, fits: Sequence[Fit]
+) -> dict[str, Any]:
+    """What a reader must know to read the numbers right, and MR²'s margins where there are some."""
+    loss = fits[0].loss
+    notes = [getattr(loss, "remark", None)]
+    if recipe.method.name.startswith("mr2") and recipe.solver.name == "lbfgs" and not recipe.finetune:
+        notes.append("features are frozen, so MR²'s representation term has no effect; its logit margin acts")
+    if recipe.method.name == "dro" and recipe.solver.l2 is None and recipe.solver.name == "lbfgs":
+        notes.append(
+            "dro: the strength was chosen with equal class weights, before they moved to the worst class"
+        )
+    if len(fits) < recipe.seeds:
+        notes.append(f"nothing here depends on the seed, so one was run instead of {recipe.seeds}")
+    if material.untrained and not recipe.finetune:
+        notes.append(
+            f"{material.backbone.name} has random weights: give trained ones with --weights, or --finetune"
+        )
+    if recipe.groups == "paper":
+        notes.append("groups are ranked by erm's own test accuracy, which flatters any rival on hard classes")
+    skipped = sum(len(f.skipped) for f in material.features.values())
+    if skipped:
+        notes.append(f"{skipped} images could not be read and were left out")
+    has_margins = hasattr(loss, "gamma") and hasattr(loss, "spread")
+    return {"remarks": [n for n in notes if n], "margins": margins(problem, loss) if has_margins else None}
+
+
+def margins(problem: Problem, loss: Any) -> dict[str, Any]:
+    """Every class's margin and the statistics behind it, the extremes first."""
+    columns = zip(problem.class_names, loss.gamma, loss.mean_norm, loss.spread, strict=True)
+    by_class = [
+        {"name": name, "gamma": float(g), "mean_norm2": float(m), "spread2": float(s)}
+        for name, g, m, s in columns
+    ]
+    order = loss.gamma.argsort().tolist()
+    ends = {"smallest": by_class[order[0]], "largest": by_class[order[-1]]}
+    return {**{w: {"class": r["name"], "gamma": r["gamma"]} for w, r in ends.items()}, "by_class": by_class}
