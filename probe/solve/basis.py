@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,6 +31,14 @@ def rows_at_once(columns: int, device: torch.device) -> int:
     """Rows in a block that come with `columns` numbers each: 8 MB of float64 stay in a CPU's cache."""
     numbers = 2**20 if device.type == "cpu" else 2**25
     return max(256, min(65536, numbers // max(1, columns)))
+
+
+def _eigh(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """On a CPU through NumPy, whose LAPACK takes two thirds of the time of torch's on some processors."""
+    if gram.device.type != "cpu":
+        return torch.linalg.eigh(gram)
+    values, vectors = np.linalg.eigh(gram.numpy())
+    return torch.from_numpy(values), torch.from_numpy(vectors)
 
 
 class Basis:
@@ -118,7 +127,7 @@ class Basis:
             self._set_spectrum(gram - n * torch.outer(offset, offset), None)
 
     def _set_spectrum(self, gram: Tensor, outer: Tensor | None) -> None:
-        values, vectors = torch.linalg.eigh(gram)
+        values, vectors = _eigh(gram)
         self.spectrum = values.clamp_min(0) / self.features.shape[0]
         self.vectors = vectors if outer is None else outer @ vectors
 
