@@ -28,6 +28,8 @@ EXTENSIONS = (
     ".pgm",
     ".avif",
 )
+# The digest of a file that cannot be read: only decoding knows whether bad images may be skipped.
+UNREADABLE = b"unreadable".ljust(32, b"\0")
 
 
 class FolderImages:
@@ -44,7 +46,10 @@ class FolderImages:
     def digests(self) -> np.ndarray:
         paths = [self._root / file for file in self._files]
         found = stat_index.digests(
-            paths, lambda path: hashlib.sha256(_content(path)).digest(), lengths=[32] * len(paths)
+            paths,
+            lambda path: hashlib.sha256(path.read_bytes()).digest(),
+            lengths=[32] * len(paths),
+            unreadable=UNREADABLE,
         )
         return np.frombuffer(b"".join(found), dtype=np.uint8).reshape(len(paths), 32)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from probe.errors import UserError
 from probe.location import cache_root
@@ -26,6 +27,7 @@ RACY = 2_000_000_000  # ns: a file this young may change again within one tick o
 BATCH = 64  # files a task: a task a file would cost more than hashing a small image
 
 State = tuple[int, int, int, int]
+T = TypeVar("T")
 
 
 def digests(
@@ -35,26 +37,35 @@ def digests(
     lengths: Sequence[int],
     key: str = "",
     what: str = "hashing the images",
+    unreadable: bytes | None = None,
 ) -> list[bytes]:
     """`compute(path)` for every path, remembered.
 
     `lengths` are the bytes each digest must have (a file of many images has many), and `key` tells apart
-    several digests of the same file.
+    several digests of the same file. `unreadable` is the digest of a file that cannot be read; without it,
+    such a file is an error. It is never remembered: the file may come back in the state it had.
     """
+
+    def compute_or_none(path: Path) -> bytes | None:
+        return _tried(compute, path, must=unreadable is None)
+
     names = [f"{path.absolute()}\0{key}" for path in paths]
-    states = [_state(path) for path in paths]
+    tried = ((i, _tried(_state, path, must=unreadable is None)) for i, path in enumerate(paths))
+    states = {i: state for i, state in tried if state is not None}
     known = _recall(names)
-    found: dict[int, bytes] = {
-        i: known[name][1]
-        for i, (name, state) in enumerate(zip(names, states, strict=True))
-        if name in known and known[name][0] == state and len(known[name][1]) == lengths[i]
+    recalled = {
+        i: known[names[i]][1]
+        for i, state in states.items()
+        if names[i] in known and known[names[i]][0] == state and len(known[names[i]][1]) == lengths[i]
     }
-    missing = [i for i in range(len(paths)) if i not in found]
+    found = dict.fromkeys(range(len(paths)), unreadable or b"") | recalled
+    missing = [i for i in states if i not in recalled]
     fresh: list[tuple[str, State, bytes]] = []
     saved_at = time.monotonic()
-    for i, digest in _computed(missing, paths, compute, what):
-        found[i] = digest
-        fresh.append((names[i], states[i], digest))
+    for i, digest in _computed(missing, paths, compute_or_none, what):
+        if digest is not None:
+            found[i] = digest
+            fresh.append((names[i], states[i], digest))
         if time.monotonic() - saved_at > SAVE_EVERY:
             _remember(fresh)
             fresh, saved_at = [], time.monotonic()
@@ -62,19 +73,26 @@ def digests(
     return [found[i] for i in range(len(paths))]
 
 
-def _state(path: Path) -> State:
+def _tried(read: Callable[[Path], T], path: Path, *, must: bool) -> T | None:
+    """`read(path)`, or None where the file cannot be read and need not be."""
     try:
-        stat = path.stat()
+        return read(path)
     except OSError as error:
+        if not must:
+            return None
         raise UserError(
-            f"cannot read {path}: {error.strerror}; was it moved while it was being read?"
+            f"cannot read {path}: {error.strerror or error}; was it moved while it was being read?"
         ) from error
+
+
+def _state(path: Path) -> State:
+    stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino & (2**63 - 1)  # SQLite's are signed
 
 
 def _computed(
-    missing: list[int], paths: Sequence[Path], compute: Callable[[Path], bytes], what: str
-) -> Iterator[tuple[int, bytes]]:
+    missing: list[int], paths: Sequence[Path], compute: Callable[[Path], T], what: str
+) -> Iterator[tuple[int, T]]:
     """Digests in order, by threads (hashing releases the interpreter lock), with a bar if it takes long."""
     batches = [missing[i : i + BATCH] for i in range(0, len(missing), BATCH)]
     if len(batches) < BATCH:  # few files may be large ones: share them out singly

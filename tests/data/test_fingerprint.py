@@ -13,6 +13,7 @@ from tiny_data import encoded, picture, write_folder, write_parquet, write_parqu
 
 import probe.data
 from probe.data import stat_index
+from probe.errors import UserError
 
 
 def fingerprint(path) -> str:
@@ -39,6 +40,35 @@ def hashed(monkeypatch):
 
     monkeypatch.setattr(stat_index, "_computed", counting)
     return files
+
+
+def test_a_file_that_cannot_be_read_counts_as_such_and_is_hashed_when_it_is_back(folder, tmp_path, hashed):
+    whole, file = fingerprint(folder), folder / "train/cat/0.png"
+    kept = file.rename(tmp_path / "kept.png")
+    file.symlink_to(tmp_path / "nowhere.png")  # a dangling link
+    without = fingerprint(folder)
+    assert without != whole
+    assert fingerprint(folder) == without
+    (tmp_path / "nowhere.png").hardlink_to(kept)
+    assert fingerprint(folder) == whole
+
+
+def test_a_file_that_exists_and_fails_to_be_read_is_tried_again(folder, monkeypatch, hashed):
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as context:
+        context.setattr("pathlib.Path.read_bytes", refused)
+        without = fingerprint(folder)
+    assert fingerprint(folder) != without
+    assert len(hashed) == 12
+
+
+def test_a_parquet_file_that_went_away_is_an_error_and_not_a_bad_image(parquet_folder):
+    train = probe.data.load(parquet_folder)["train"]
+    (parquet_folder / "train-00000-of-00001.parquet").unlink()
+    with pytest.raises(UserError, match=r"cannot read .*train-00000-of-00001.parquet: No such file"):
+        train.fingerprint  # noqa: B018
 
 
 def test_one_changed_pixel_changes_it(folder):

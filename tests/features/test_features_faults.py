@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from probe import features, files
+from probe import data, features, files
 from probe.errors import UserError
 from probe.features import inventory
 from probe.features.store import Entry
@@ -176,6 +176,25 @@ def test_a_bad_image_in_the_last_shard_stops_the_run_and_nothing_is_kept(tmp_pat
     with pytest.raises(UserError, match=r"bad image 0098.png: truncated"):
         take(tmp_path, world.split(bad=frozenset({98})))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dangling_link_in_an_image_folder_is_named_or_skipped(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROBE_CACHE", str(tmp_path / "digests"))
+    folder = tmp_path / "photos"
+    for split in ("train", "test"):
+        for name in ("cat", "dog"):
+            (folder / split / name).mkdir(parents=True)
+            for i in range(3):
+                world.split()[i][0].save(folder / split / name / f"{i}.png")
+    dangling = folder / "train/dog/1.png"
+    dangling.unlink()
+    dangling.symlink_to(tmp_path / "moved-away.png")
+    train = data.load(folder)["train"]
+    with pytest.raises(UserError, match=f"bad image {dangling}: No such file.*--skip-bad-images"):
+        take(tmp_path / "cache", train)
+    f = take(tmp_path / "cache", train, skip_bad_images=True)
+    assert f.skipped == ["train/dog/1.png"]
+    assert len(f.X) == 5
 
 
 @pytest.mark.parametrize("bad", [{0}, {5, 6, 98}, set(range(32, 64)), set(range(99))], ids=len)
