@@ -75,6 +75,7 @@ def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _
             revision=r.data.revision,
             imbalance=r.data.imbalance,
             profile=r.data.profile,
+            cache=cache,
         )
     with stage("backbone"):
         b = backbones.load(**r.backbone.model_dump(), device=device())

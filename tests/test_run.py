@@ -9,6 +9,7 @@ import torch
 
 import probe
 from probe import recipe
+from probe.data import stat_index
 from probe.errors import UserError
 from probe.predict import predict
 from probe.run import run
@@ -27,6 +28,10 @@ def test_the_folder_holds_everything_and_nothing_unfinished(finished):
     assert names >= {"recipe.yaml", "result.json", "head.safetensors", "predictions.parquet", "log.jsonl"}
     assert not [path for path in finished.folder.parent.rglob("*") if path.name.startswith(".tmp-")]
     assert json.loads((finished.folder / "result.json").read_text()) == finished.result
+
+
+def test_a_named_cache_holds_the_digests_of_the_images_too(finished, cache):
+    assert (cache / stat_index.NAME).is_file()
 
 
 def test_the_result_follows_the_published_schema(finished):

@@ -35,9 +35,10 @@ UNREADABLE = b"unreadable".ljust(32, b"\0")
 class FolderImages:
     """Image files below `root`, addressed by their relative paths (the sample ids)."""
 
-    def __init__(self, root: Path, files: list[str]) -> None:
+    def __init__(self, root: Path, files: list[str], cache: str | Path | None = None) -> None:
         self._root = root
         self._files = files
+        self._cache = cache  # where digests are remembered
 
     def rgb(self, row: int) -> Image.Image:
         path = self._root / self._files[row]
@@ -50,6 +51,7 @@ class FolderImages:
             lambda path: hashlib.sha256(path.read_bytes()).digest(),
             lengths=[32] * len(paths),
             unreadable=UNREADABLE,
+            cache=self._cache,
         )
         return np.frombuffer(b"".join(found), dtype=np.uint8).reshape(len(paths), 32)
 
@@ -61,17 +63,19 @@ def _content(path: Path) -> bytes:
         raise decode.BadImage(f"bad image {path}: {error.strerror}; {decode.WAYS_OUT}") from error
 
 
-def read(root: Path, want: Mapping[str, tuple[str, ...]], *, strict: bool) -> dict[str, Split]:
+def read(
+    root: Path, want: Mapping[str, tuple[str, ...]], *, strict: bool, cache: str | Path | None = None
+) -> dict[str, Split]:
     """The splits of an image folder; classes are the sorted names of the class folders.
 
     A validation folder may lack some of train's classes: it is read with train's list.
     """
     found = {name: root / name for name in _class_folders(root)}
     chosen = layout.choose(found, want, str(root), strict=strict)
-    return {name: _split(name, root, folder, chosen["train"]) for name, folder in chosen.items()}
+    return {name: _split(name, root, folder, chosen["train"], cache) for name, folder in chosen.items()}
 
 
-def _split(name: str, root: Path, folder: Path, train: Path) -> Split:
+def _split(name: str, root: Path, folder: Path, train: Path, cache: str | Path | None) -> Split:
     own, known = tuple(_class_folders(folder)), tuple(_class_folders(train))
     if not own:
         raise UserError(
@@ -88,7 +92,7 @@ def _split(name: str, root: Path, folder: Path, train: Path) -> Split:
         if len(files) == before and not may_lack:
             raise UserError(f'class "{class_name}" has no images in {folder}; add some or remove the folder')
         labels += [label] * (len(files) - before)
-    return Split(name, FolderImages(root, files), np.array(labels), files, class_names)
+    return Split(name, FolderImages(root, files, cache), np.array(labels), files, class_names)
 
 
 def _class_folders(folder: Path) -> list[str]:

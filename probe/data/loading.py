@@ -23,6 +23,7 @@ def load(
     imbalance: float | None = None,
     profile: str = "exp",
     seed: int = 0,
+    cache: str | Path | None = None,
 ) -> Dataset:
     """Labelled images by a registered name, an image folder, a folder of parquet files, or a hub id.
 
@@ -30,6 +31,7 @@ def load(
                official sizes stay those of the name
     revision   another commit, branch or tag of the hub's repository
     imbalance  make the training split long-tailed, `profile` "exp" or "step"; "<name>-lt" means 100
+    cache      where the digests of unchanged files are remembered, if not in the usual cache
 
     >>> load("pets"); load("my/photos"); load("cifar100-lt"); load("cifar10", root="copies/cifar10")
     """
@@ -37,7 +39,7 @@ def load(
     if name.endswith(LONG_TAIL) and catalogue.find(name.removesuffix(LONG_TAIL)):
         name = name.removesuffix(LONG_TAIL)
         imbalance = DEFAULT_IMBALANCE if imbalance is None else imbalance
-    data = _whole(name, root, revision)
+    data = _whole(name, root, revision, cache)
     if imbalance is None:
         return data
     from probe.data.longtail import long_tailed
@@ -45,7 +47,7 @@ def load(
     return long_tailed(data, imbalance, profile, seed)
 
 
-def _whole(name: str, root: str | Path | None, revision: str | None) -> Dataset:
+def _whole(name: str, root: str | Path | None, revision: str | None, cache: str | Path | None) -> Dataset:
     row = catalogue.find(name)
     folder = Path(name).expanduser()
     hub = HUB_ID.fullmatch(name)
@@ -56,33 +58,35 @@ def _whole(name: str, root: str | Path | None, revision: str | None) -> Dataset:
     if row is not None and row.hub is None:
         return _dataset(name, row, digits.read(), "embedded")
     if row is not None and root is not None:
-        return _local(name, row, Path(root).expanduser())
+        return _local(name, row, Path(root).expanduser(), cache)
     if row is not None:
         assert row.hub is not None
-        return _from_hub(name, row, row.hub, None, revision or row.revision)
+        return _from_hub(name, row, row.hub, None, revision or row.revision, cache)
     if folder.exists():
-        return _local(folder.resolve().name, None, folder)
+        return _local(folder.resolve().name, None, folder, cache)
     if hub and not name.startswith("."):
-        return _from_hub(name, None, hub["repository"], hub["configuration"], revision)
+        return _from_hub(name, None, hub["repository"], hub["configuration"], revision, cache)
     if "/" in name or name.startswith(("~", ".")):
         raise UserError(f"there is no folder {folder}; check the path")
     raise catalogue.unknown(name)
 
 
-def _local(name: str, row: Row | None, folder: Path, configuration: str | None = None) -> Dataset:
+def _local(name: str, row: Row | None, folder: Path, cache: str | Path | None) -> Dataset:
     if not folder.is_dir():
         problem = "is a file, not a folder" if folder.exists() else "does not exist"
         raise UserError(f"the data folder {folder} {problem}; give a folder with train and test in it")
-    return _dataset(name, row, _read(row, folder, configuration), str(folder))
+    return _dataset(name, row, _read(row, folder, None, cache), str(folder))
 
 
-def _read(row: Row | None, folder: Path, configuration: str | None) -> dict[str, Split]:
+def _read(
+    row: Row | None, folder: Path, configuration: str | None, cache: str | Path | None
+) -> dict[str, Split]:
     from probe.data import folder as image_folder
     from probe.data import parquet
 
     want, strict = layout.wanted(row), row is not None
     if not parquet.files_below(folder):
-        return image_folder.read(folder, want, strict=strict)
+        return image_folder.read(folder, want, strict=strict, cache=cache)
     hints = (row.image, row.label) if row else ((), ())
     return parquet.read(
         folder,
@@ -92,18 +96,24 @@ def _read(row: Row | None, folder: Path, configuration: str | None) -> dict[str,
         label=hints[1],
         classes=row.classes if row else None,
         configuration=configuration,
+        cache=cache,
     )
 
 
 def _from_hub(
-    name: str, row: Row | None, repository: str, configuration: str | None, revision: str | None
+    name: str,
+    row: Row | None,
+    repository: str,
+    configuration: str | None,
+    revision: str | None,
+    cache: str | Path | None,
 ) -> Dataset:
     from probe.data import hub
 
     folder = hub.fetch(
         repository, revision, layout.wanted(row), configuration=configuration, strict=row is not None
     )
-    splits = _read(row, folder, configuration)
+    splits = _read(row, folder, configuration, cache)
     return _dataset(name, row, splits, f"{repository}@{revision or folder.name}")
 
 

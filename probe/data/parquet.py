@@ -75,10 +75,12 @@ def read(
     label: tuple[str, ...] = (),
     classes: int | None = None,
     configuration: str | None = None,
+    cache: str | Path | None = None,
 ) -> dict[str, Split]:
     """The splits of a folder of parquet files.
 
-    `image` and `label` are column hints, and `classes` is their official number where names are not stored.
+    `image` and `label` are column hints, and `classes` is their official number where names are not stored;
+    digests are remembered in `cache`.
     """
     found = layout.choose(groups(files_below(root), str(root), configuration), want, str(root), strict=strict)
     tables = {}
@@ -86,7 +88,7 @@ def read(
         check_complete(files, f"{root} ({name})")
         tables[name] = _read_table([root / file for file in files], root, image, label)
     names = _class_names(tables["train"], classes)
-    return {name: _split(name, table, table.names or names) for name, table in tables.items()}
+    return {name: _split(name, table, table.names or names, cache) for name, table in tables.items()}
 
 
 @dataclass
@@ -225,7 +227,7 @@ def _class_names(train: _Table, classes: int | None) -> tuple[str, ...]:
     return tuple(str(k) for k in range(max(classes or 0, (largest or 0) + 1)))
 
 
-def _split(name: str, table: _Table, names: tuple[str, ...]) -> Split:
+def _split(name: str, table: _Table, names: tuple[str, ...], cache: str | Path | None) -> Split:
     labels = table.labels
     if labels.null_count:
         first = pc.index(labels.is_null(), True).as_py()
@@ -241,7 +243,7 @@ def _split(name: str, table: _Table, names: tuple[str, ...]) -> Split:
             )
         labels = numbers
     values = labels.to_numpy().astype(np.int64)
-    images = ParquetImages(table.files, table.image, table.ids)
+    images = ParquetImages(table.files, table.image, table.ids, cache)
     wrong = np.flatnonzero((values < 0) | (values >= len(names)))
     if len(wrong):
         raise UserError(

@@ -48,10 +48,13 @@ class File:
 class ParquetImages:
     """The image column of some parquet files, as one long list."""
 
-    def __init__(self, files: list[File], column: str, ids: list[str]) -> None:
+    def __init__(
+        self, files: list[File], column: str, ids: list[str], cache: str | Path | None = None
+    ) -> None:
         self._files = files
         self._column = column  # as read: "image.bytes" of a struct, or "image" of plain binary
         self._ids = ids
+        self._cache = cache  # where digests are remembered
         self._places = [(f, g) for f, file in enumerate(files) for g in range(len(file.groups))]
         self._starts = list(accumulate((files[f].groups[g] for f, g in self._places), initial=0))
         self._reader: _Reader | None = None
@@ -66,7 +69,11 @@ class ParquetImages:
     def digests(self) -> np.ndarray:
         rows = {file.path: sum(file.groups) for file in self._files}
         found = stat_index.digests(
-            list(rows), self._digests_of, lengths=[32 * n for n in rows.values()], key=self._column
+            list(rows),
+            self._digests_of,
+            lengths=[32 * n for n in rows.values()],
+            key=self._column,
+            cache=self._cache,
         )
         return np.frombuffer(b"".join(found), dtype=np.uint8).reshape(-1, 32)
 

@@ -38,8 +38,9 @@ def digests(
     key: str = "",
     what: str = "hashing the images",
     unreadable: bytes | None = None,
+    cache: str | Path | None = None,
 ) -> list[bytes]:
-    """`compute(path)` for every path, remembered.
+    """`compute(path)` for every path, remembered in `cache`.
 
     `lengths` are the bytes each digest must have (a file of many images has many), and `key` tells apart
     several digests of the same file. `unreadable` is the digest of a file that cannot be read; without it,
@@ -52,7 +53,8 @@ def digests(
     names = [f"{path.absolute()}\0{key}" for path in paths]
     tried = ((i, _tried(_state, path, must=unreadable is None)) for i, path in enumerate(paths))
     states = {i: state for i, state in tried if state is not None}
-    known = _recall(names)
+    index = cache_root(cache) / NAME
+    known = _recall(index, names)
     recalled = {
         i: known[names[i]][1]
         for i, state in states.items()
@@ -67,9 +69,9 @@ def digests(
             found[i] = digest
             fresh.append((names[i], states[i], digest))
         if time.monotonic() - saved_at > SAVE_EVERY:
-            _remember(fresh)
+            _remember(index, fresh)
             fresh, saved_at = [], time.monotonic()
-    _remember(fresh)
+    _remember(index, fresh)
     return [found[i] for i in range(len(paths))]
 
 
@@ -117,10 +119,9 @@ def _computed(
 
 
 @contextmanager
-def _opened() -> Iterator[sqlite3.Connection]:
-    file = cache_root() / NAME
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(file, timeout=5)) as connection:
+def _opened(index: Path) -> Iterator[sqlite3.Connection]:
+    index.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(index, timeout=5)) as connection:
         connection.execute(
             "CREATE TABLE IF NOT EXISTS digest (name TEXT PRIMARY KEY, size INTEGER, mtime INTEGER,"
             " ctime INTEGER, inode INTEGER, digest BLOB) WITHOUT ROWID"
@@ -128,12 +129,12 @@ def _opened() -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def _recall(names: Sequence[str]) -> dict[str, tuple[State, bytes]]:
+def _recall(index: Path, names: Sequence[str]) -> dict[str, tuple[State, bytes]]:
     try:
-        with _opened() as connection:
+        with _opened(index) as connection:
             return dict(_rows(connection, names))
     except (sqlite3.Error, OSError, ValueError, TypeError) as error:
-        _discard_if_damaged(error)
+        _discard_if_damaged(index, error)
         return {}
 
 
@@ -145,21 +146,21 @@ def _rows(connection: sqlite3.Connection, names: Sequence[str]) -> Iterator[tupl
             yield name, ((size, mtime, ctime, inode), bytes(digest))
 
 
-def _remember(fresh: Sequence[tuple[str, State, bytes]]) -> None:
+def _remember(index: Path, fresh: Sequence[tuple[str, State, bytes]]) -> None:
     """Store what was computed, but no file so young that it may yet change under the same time stamp."""
     now = time.time_ns()
     rows = [(n, *state, digest) for n, state, digest in fresh if now - max(state[1], state[2]) > RACY]
     if not rows:
         return
     try:
-        with _opened() as connection, connection:
+        with _opened(index) as connection, connection:
             connection.executemany("INSERT OR REPLACE INTO digest VALUES (?, ?, ?, ?, ?, ?)", rows)
     except (sqlite3.Error, OSError) as error:
-        _discard_if_damaged(error)
+        _discard_if_damaged(index, error)
 
 
-def _discard_if_damaged(error: Exception) -> None:
+def _discard_if_damaged(index: Path, error: Exception) -> None:
     # "not a database" and "malformed" are plain DatabaseErrors; busy, read-only and full are a subclass.
     if type(error) in (sqlite3.DatabaseError, ValueError, TypeError):
         with suppress(OSError):
-            (cache_root() / NAME).unlink()
+            index.unlink()

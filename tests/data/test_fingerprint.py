@@ -131,7 +131,8 @@ def test_an_unchanged_file_is_hashed_once_and_a_changed_one_alone_again(folder, 
 
 def test_a_file_changed_a_moment_ago_is_not_trusted_to_its_time_stamp(folder):
     fingerprint(folder)
-    assert stat_index._recall([f"{(folder / 'train/cat/0.png').absolute()}\0"]) == {}
+    index = stat_index.cache_root() / stat_index.NAME
+    assert stat_index._recall(index, [f"{(folder / 'train/cat/0.png').absolute()}\0"]) == {}
 
 
 @pytest.mark.parametrize("damage", [b"this is no database at all" * 50, b""])
@@ -185,6 +186,14 @@ def test_processes_share_one_index(tmp_path):
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         prints = pool.map(fingerprint, [folder] * 6)
     assert len(set(prints)) == 1
+
+
+@pytest.mark.parametrize("kind", ["folder", "parquet_folder"])
+def test_a_named_cache_holds_the_digests_and_the_usual_one_stays_empty(tmp_path, hashed, kind, request):
+    data = probe.data.load(request.getfixturevalue(kind), cache=tmp_path / "mine", imbalance=1)
+    assert data["train"].subset([0, 1], "some").fingerprint
+    assert (tmp_path / "mine" / stat_index.NAME).is_file()
+    assert not (stat_index.cache_root() / stat_index.NAME).exists()
 
 
 def test_the_cache_folder_is_the_users_unless_named(monkeypatch, tmp_path):
