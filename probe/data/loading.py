@@ -30,7 +30,7 @@ def load(
     root       a local copy of a registered data set (image folder or parquet); its metric, prompts and
                official sizes stay those of the name
     revision   another commit, branch or tag of the hub's repository
-    imbalance  make the training split long-tailed, `profile` "exp" or "step"; "<name>-lt" means 100
+    imbalance  make train and val long-tailed, `profile` "exp" or "step"; "<name>-lt" means 100
     cache      where the digests of unchanged files are remembered, if not in the usual cache
 
     >>> load("pets"); load("my/photos"); load("cifar100-lt"); load("cifar10", root="copies/cifar10")

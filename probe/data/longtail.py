@@ -5,7 +5,9 @@ With K classes of n = N / K images and imbalance factor F (largest over smallest
     exp     n_k = int(n (1/F)^(k / (K-1))),  k = 0 .. K-1          (Cao et al. 2019; Cui et al. 2019)
     step    n_k = int(n) for the first half of the classes, int(n / F) for the others
 
-Class order is the data set's own; numbers are truncated, not rounded. Only the training split changes.
+Class order is the data set's own; numbers are truncated, not rounded. An official validation split is thinned
+by the same profile, because heads are refitted on train + val, which would fill the tail again; there a class
+keeps one image at least. The test split never changes.
 """
 
 from __future__ import annotations
@@ -33,14 +35,17 @@ PROFILES: dict[str, Callable[[float, int, float], np.ndarray]] = {"exp": exponen
 
 
 def indices(
-    labels: np.ndarray, classes: int, imbalance: float, profile: str = "exp", seed: int = 0
+    labels: np.ndarray, classes: int, imbalance: float, profile: str = "exp", seed: int = 0, *, least: int = 0
 ) -> np.ndarray:
-    """The rows that stay, ascending; a class that has fewer images than its share keeps all of them."""
+    """The rows that stay, ascending; a class that has fewer images than its share keeps all of them.
+
+    A profile that leaves a class without images is refused, unless `least` gives every class some.
+    """
     if profile not in PROFILES:
         raise UserError(f'unknown long-tail profile "{profile}"{nearest(profile, PROFILES)}')
     if not imbalance >= 1:
         raise UserError(f"imbalance must be at least 1 (largest class over smallest), not {imbalance}")
-    wanted = PROFILES[profile](len(labels) / classes, classes, imbalance)
+    wanted = np.maximum(PROFILES[profile](len(labels) / classes, classes, imbalance), least)
     if wanted.min() < 1:
         raise UserError(
             f"imbalance {imbalance:g} leaves the rarest class without images "
@@ -57,11 +62,13 @@ def indices(
 
 
 def long_tailed(data: Dataset, imbalance: float, profile: str = "exp", seed: int = 0) -> Dataset:
-    """`data` with a long-tailed training split; its other splits are untouched."""
-    train = data["train"]
-    rows = indices(train.labels, len(data.class_names), imbalance, profile, seed)
-    name = f"{data.name}-lt"
-    note = (
-        f"long tail: {profile}, imbalance {imbalance:g}, seed {seed}, {len(rows):,} of {len(train):,} images"
-    )
-    return data.replace(name=name, note=note, train=train.subset(rows, "train"))
+    """`data` with long-tailed train and val splits; its test split is untouched."""
+    thinned, sizes = {}, []
+    for name, least in (("train", 0), ("val", 1)):
+        if name in data:
+            split = data[name]
+            rows = indices(split.labels, len(data.class_names), imbalance, profile, seed, least=least)
+            thinned[name] = split.subset(rows, name)
+            sizes.append(f"{len(rows):,} of {len(split):,} images of {name}")
+    note = f"long tail: {profile}, imbalance {imbalance:g}, seed {seed}, {' and '.join(sizes)}"
+    return data.replace(name=f"{data.name}-lt", note=note, **thinned)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tiny_data import write_parquet
 
 import probe.data
 from probe.data import longtail
@@ -63,6 +64,27 @@ def test_any_data_set_can_be_made_long_tailed_and_its_test_split_stays():
     assert set(tailed["train"].ids) < set(plain["train"].ids)
     assert len(probe.data.load("digits-lt")["train"]) < len(tailed["train"])
     assert probe.data.load("digits", imbalance=10, seed=1)["train"].ids != tailed["train"].ids
+
+
+def test_an_official_validation_split_has_the_same_tail_and_train_plus_val_too(tmp_path):
+    each = {"train": 20, "val": 10, "test": 4}
+    for seed, (split, count) in enumerate(each.items()):
+        labels = np.repeat(np.arange(5), count).tolist()
+        write_parquet(tmp_path / f"{split}.parquet", labels, names="abcde", seed=1000 * seed)
+    tailed = probe.data.load(tmp_path, imbalance=10)
+    assert tailed["train"].class_counts.tolist() == [20, 11, 6, 3, 2]
+    assert tailed["val"].class_counts.tolist() == [10, 5, 3, 1, 1]
+    assert tailed["test"].class_counts.tolist() == [4] * 5
+    assert len(tailed["train"]) + len(tailed["val"]) == 42 + 20
+    assert "42 of 100 images of train and 20 of 50 images of val" in tailed.note
+
+
+def test_a_validation_split_too_small_for_the_tail_keeps_one_image_a_class(tmp_path):
+    for split, count in {"train": 20, "val": 5, "test": 1}.items():
+        write_parquet(tmp_path / f"{split}.parquet", np.repeat(np.arange(2), count).tolist())
+    tailed = probe.data.load(tmp_path, imbalance=20, profile="step")
+    assert tailed["train"].class_counts.tolist() == [20, 1]
+    assert tailed["val"].class_counts.tolist() == [5, 1]
 
 
 def test_what_cannot_be_drawn_is_refused():
