@@ -30,7 +30,7 @@ from probe.solve.logistic import LinearSolution
 from probe.stats import ClassStats
 
 PLAIN = Method(name="erm")
-ROUGH = 1e-3  # certified relative excess that is good enough to compare strengths or rank classes
+ROUGH = 1e-2  # certified relative excess that is good enough to compare strengths or rank classes
 PROMPTS = 256  # encoded at a time
 IN_MEMORY = 4 << 30  # bytes of features up to which they are held in memory; beyond, they are read in blocks
 

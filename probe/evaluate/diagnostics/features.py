@@ -107,7 +107,7 @@ def largest_distances(features: Rows, labels: Labels) -> Floats:
 
 
 def map_of(
-    features: Rows, labels: Labels, chosen: Sequence[int], *, per_class: int = 40, seed: int = 0
+    features: Rows, labels: Labels, chosen: Sequence[int], *, per_class: int = 25, seed: int = 0
 ) -> tuple[Floats, NDArray[np.int64]]:
     """t-SNE: points in the plane for up to `per_class` rows of each chosen class, and those rows."""
     from sklearn.decomposition import PCA
