@@ -47,7 +47,10 @@ PLANS = {
 
 
 def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int | None) -> Parts:
-    """A net with He's initialisation, drawn from torch's generator, or with the weights of a local file."""
+    """A net with the weights of a local file, or else with He's initialisation.
+
+    That is drawn from torch's generator, which `backbones.load` has seeded.
+    """
     assert spec.preprocessing is not None
     if weights is not None and weights.is_dir():
         raise UserError(f"{spec.name} reads a file of weights, and {weights} is a folder; give the file")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +26,7 @@ def load(
     device: str | torch.device = "cpu",
     tap: str | None = None,
     image_size: int | None = None,
+    seed: int = 0,
 ) -> Backbone:
     """See `backbones.load`."""
     spec = registry.find(name)
@@ -35,10 +39,21 @@ def load(
     from backbones.module import Backbone
 
     place = _device(device)
-    with quietly():
+    with quietly(), _drawing_from(spec.name, seed):
         family = import_module(f"backbones.{spec.family}")
         parts = family.load(spec, path, tap=tap, image_size=image_size)
         return Backbone(name, parts, augmentation=spec.augmentation).to(place)
+
+
+@contextmanager
+def _drawing_from(name: str, seed: int) -> Iterator[None]:
+    """Random weights follow the name and the seed; the caller's generator is handed back untouched."""
+    import torch
+
+    digest = hashlib.sha256(f"{name} {seed}".encode()).digest()
+    with torch.random.fork_rng(devices=[]):  # nets are built on the CPU, then moved
+        torch.default_generator.manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+        yield
 
 
 def _path(spec: registry.Spec, weights: str | Path | None) -> Path | None:

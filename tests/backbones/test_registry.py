@@ -157,11 +157,25 @@ def test_cifar_nets_have_the_papers_parameter_counts(name, millions):
     assert round(count / 1e6, 2 if millions < 1 else 1) == millions
 
 
-def test_cifar_nets_start_from_he_initialisation_and_the_callers_seed():
-    torch.manual_seed(3)
+def test_a_net_without_weights_is_the_same_at_every_load_and_another_by_seed_or_name():
     first = backbones.load("cifar-resnet20")
     torch.manual_seed(3)
+    before = torch.random.get_rng_state()
     assert backbones.load("cifar-resnet20").fingerprint == first.fingerprint
-    assert backbones.load("cifar-resnet20").fingerprint != first.fingerprint
+    assert torch.equal(torch.random.get_rng_state(), before)
+    again = backbones.load("cifar-resnet20", seed=1)
+    assert again.fingerprint == backbones.load("cifar-resnet20", seed=1).fingerprint
+    assert again.fingerprint != first.fingerprint
+    other = backbones.load("cifar-resnet32")
+    assert not torch.equal(other.encoder.stem.weight, first.encoder.stem.weight)
+
+
+def test_a_net_without_weights_is_the_same_in_every_process():
+    code = "import backbones; print(backbones.load('cifar-resnet20').fingerprint)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == backbones.load("cifar-resnet20").fingerprint
+
+
+def test_cifar_nets_start_from_he_initialisation():
     weight = backbones.load("wrn-22-10").encoder.blocks[8].conv2.weight
     assert weight.std().item() == pytest.approx((2 / (9 * 640)) ** 0.5, rel=0.01)
