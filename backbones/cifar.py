@@ -19,10 +19,9 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from backbones.errors import UserError
 from backbones.module import Parts
 from backbones.registry import Spec
-from backbones.state import load_strict, read_state
+from backbones.state import load_strict, read_state, the_weights_file
 
 STEM_WIDTH = 16
 
@@ -47,15 +46,14 @@ PLANS = {
 
 
 def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int | None) -> Parts:
-    """A net with the weights of a local file, or else with He's initialisation.
+    """A net with the weights of a file, or of the only one in a folder, or else with He's initialisation.
 
     That is drawn from torch's generator, which `backbones.load` has seeded.
     """
     assert spec.preprocessing is not None
-    if weights is not None and weights.is_dir():
-        raise UserError(f"{spec.name} reads a file of weights, and {weights} is a folder; give the file")
     net = ResidualNet(PLANS[spec.architecture])
     if weights is not None:
+        weights = the_weights_file(weights)
         load_strict(net, read_state(weights), weights)
     return Parts(
         encoder=net,

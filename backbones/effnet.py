@@ -10,21 +10,22 @@ from backbones import timm as timm_family
 from backbones.errors import UserError
 from backbones.module import Parts
 from backbones.registry import Spec
-from backbones.state import read_state
+from backbones.state import read_state, the_weights_file
 from backbones.torchvision_ops import ensure_torchvision
 
 TIMM_STEM = "conv_stem.weight"  # the first key of timm's layout
 
 
 def load(spec: Spec, weights: Path, *, tap: str | None, image_size: int | None) -> Parts:
-    """The package's file by default; a file in the package's or in timm's layout, or timm's folder."""
-    if weights.is_dir():
+    """The package's file by default; any file in its or in timm's layout, that file's folder, or timm's."""
+    if (weights / "config.json").is_file():
         return timm_family.load(spec, weights, tap=tap, image_size=image_size)
-    state = read_state(weights)
+    file = the_weights_file(weights)
+    state = read_state(file)
     if TIMM_STEM not in state:
-        state = in_timm_names(state, spec.architecture, weights)
+        state = in_timm_names(state, spec.architecture, file)
     return timm_family.build(
-        spec, spec.architecture, state, what=weights, architecture=spec.architecture, image_size=image_size
+        spec, spec.architecture, state, what=file, architecture=spec.architecture, image_size=image_size
     )
 
 

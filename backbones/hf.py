@@ -78,10 +78,14 @@ class Encoder(nn.Module):
 
 
 def _folder(spec: Spec, weights: Path | None) -> Path:
+    given = weights or Path(spec.architecture).expanduser()
+    if given.is_file():
+        raise UserError(
+            f"{given} is a file, and transformers builds the net from the config.json beside it;"
+            f" give the folder that holds both, {given.parent}"
+        )
     if weights is None:
         return _from_hub(spec.architecture)
-    if not weights.is_dir():
-        raise UserError(f"{weights} is a file; {spec.name} needs the folder that save_pretrained wrote")
     if not (weights / "config.json").is_file():
         raise UserError(f"{weights} is not a folder that transformers saved: config.json is missing")
     return weights

@@ -10,7 +10,7 @@ from backbones import timm as timm_family
 from backbones.errors import UserError
 from backbones.module import Parts
 from backbones.registry import Spec
-from backbones.state import read_state
+from backbones.state import read_state, the_weights_file
 
 QUERY = "module.encoder_q."
 HEAD = "module.encoder_q.fc."  # MoCo's projection head, which transfer leaves out
@@ -18,14 +18,11 @@ REST = ("module.encoder_k.", "module.queue")  # the momentum encoder and its que
 
 
 def load(spec: Spec, weights: Path, *, tap: str | None, image_size: int | None) -> Parts:
-    """The query encoder of a MoCo checkpoint."""
-    if weights.is_dir():
-        raise UserError(
-            f"{spec.name} reads a checkpoint, and {weights} is a folder; give the .pth.tar itself"
-        )
-    state = query_encoder(read_state(weights), weights)
+    """The query encoder of a MoCo checkpoint: a file, or the only one in a folder."""
+    file = the_weights_file(weights)
+    state = query_encoder(read_state(file), file)
     return timm_family.build(
-        spec, spec.architecture, state, what=weights, architecture=spec.architecture, image_size=image_size
+        spec, spec.architecture, state, what=file, architecture=spec.architecture, image_size=image_size
     )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 WRAPPERS = ("state_dict", "model")  # where training scripts put the weights inside a checkpoint
+SUFFIXES = (".safetensors", ".pth", ".pth.tar", ".pt", ".bin", ".ckpt")
 SHOWN_KEYS = 3
 RANDOM_FILLS = ("normal_", "uniform_", "erfinv_", "kaiming_uniform_", "kaiming_normal_")
 
@@ -54,6 +55,18 @@ def folder_file(folder: Path, names: Sequence[str]) -> Path:
         if (folder / name).is_file():
             return folder / name
     raise UserError(f"{folder} holds no weights: none of {', '.join(names)} is there")
+
+
+def the_weights_file(path: Path) -> Path:
+    """`path` itself, or the one file in it that looks like weights when it is a folder."""
+    if not path.is_dir():
+        return path
+    found = sorted(file.name for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.is_file())
+    if not found:
+        raise UserError(f"{path} holds no file of weights ({', '.join(SUFFIXES)}); give the file itself")
+    if len(found) > 1:
+        raise UserError(f"{path} holds several files of weights: {list_keys(found)}; give one of them")
+    return path / found[0]
 
 
 @contextmanager

@@ -120,8 +120,15 @@ def test_another_image_size_resamples_the_positions(hf_folders):
 def test_a_folder_that_holds_no_model_is_refused(tmp_path, hf_folders):
     with pytest.raises(UserError, match="not a folder that transformers saved"):
         backbones.load(f"hf:{tmp_path}")
-    with pytest.raises(UserError, match="is a file; hf:x needs the folder"):
-        backbones.load("hf:x", weights=hf_folders.vit / "model.safetensors")
+
+
+def test_a_file_is_answered_with_the_folder_to_give(hf_folders):
+    file = hf_folders.vit / "model.safetensors"
+    answer = f"{file} is a file, .*config.json.*give the folder that holds both, {hf_folders.vit}$"
+    with pytest.raises(UserError, match=answer):
+        backbones.load("hf:x", weights=file)
+    with pytest.raises(UserError, match=answer):
+        backbones.load(f"hf:{file}")
 
 
 def test_remote_code_is_never_run(hf_folders, tmp_path):

@@ -236,6 +236,32 @@ def test_cifar_nets_read_back_what_was_trained(tmp_path):
         backbones.load("cifar-resnet20", weights=tmp_path / "net.safetensors")
 
 
+def test_a_folder_serves_where_one_file_in_it_holds_the_weights(moco_checkpoint, lite0, tmp_path):
+    save_file(backbones.load("cifar-resnet20", seed=5).encoder.state_dict(), tmp_path / "net.safetensors")
+    (tmp_path / "notes.txt").write_text("how it was trained")
+    (tmp_path / "lite0").mkdir()
+    save_file(lite0.encoder.state_dict(), tmp_path / "lite0" / "net.safetensors")
+    for name, file in (
+        ("cifar-resnet20", tmp_path / "net.safetensors"),
+        ("mocov2-rn50", moco_checkpoint.path),
+        ("effnet-lite0", tmp_path / "lite0" / "net.safetensors"),
+    ):
+        by_folder = backbones.load(name, weights=file.parent)
+        assert by_folder.source == str(file)
+        assert by_folder.fingerprint == backbones.load(name, weights=file).fingerprint
+
+
+@pytest.mark.parametrize("name", ["cifar-resnet20", "mocov2-rn50", "effnet-lite0"])
+def test_a_folder_with_no_weights_or_several_files_says_so(tmp_path, name):
+    (tmp_path / "notes.txt").write_text("how it was trained")
+    with pytest.raises(UserError, match=f"{tmp_path} holds no file of weights .*give the file itself"):
+        backbones.load(name, weights=tmp_path)
+    for file in ("last.pth", "best.safetensors"):
+        (tmp_path / file).touch()
+    with pytest.raises(UserError, match=r"several files of weights: best.safetensors, last.pth; give one"):
+        backbones.load(name, weights=tmp_path)
+
+
 def test_every_family_works_in_channels_last(timm_folder, lite0):
     for b, size in ((backbones.load("timm:test_vit", weights=timm_folder), 160), (lite0, 224)):
         with torch.no_grad():
