@@ -116,8 +116,7 @@ def _on_cpus(world: World, command: list[str]) -> int:
         flags += ["--master_addr", world.address, "--master_port", str(world.port)]
     else:
         flags += ["--standalone"]
-    # What went wrong is said by the process itself, in one line.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.disable(logging.ERROR)  # what went wrong is said by the process itself, in one line
     try:
         run(get_args_parser().parse_args([*flags, *command]))
     except SignalException as stopped:

@@ -115,7 +115,7 @@ class Training:
             self.micro_batch, unused = rehearsal.rehearse(self, objective, optimizer)
             self.accelerator.ddp_handler.find_unused_parameters = unused
         self.average = None if s.ema is None else Average(self.network, s.ema)
-        self.objective, prepared = self.accelerator.prepare(objective, optimizer)
+        self.objective, prepared = runtime.prepare(self.accelerator, objective, optimizer)
         self.optimizer, self.apply = prepared.optimizer, runtime.stepper(self.accelerator, prepared)
         self.start = self.network.snapshot()  # after the processes have agreed on it
         if s.trackers:
@@ -134,7 +134,8 @@ class Training:
 
     def run(self) -> Progress:
         """Train from the last checkpoint, or the start, to the end; the network then has the kept weights."""
-        self._resume()
+        if not self._resume() and self.settings.micro_batch == "auto":
+            self.log.write({"step": 0, "micro_batch": self.micro_batch})
         stages = self.method.stages(self.task.epochs)
         with StopRequest() as self.stop:
             self._saved = time.monotonic()
@@ -336,11 +337,12 @@ class Training:
             tensors["average"] = self.average.weights
         return checkpoint.State(about, tensors)
 
-    def _resume(self) -> None:
+    def _resume(self) -> bool:
+        """Take up the last checkpoint, if there is one."""
         state = None if self.folder is None else checkpoint.latest(self.folder / "checkpoints", self.digest)
         if state is None:
-            self.log.rewind(0)
-            return
+            self.log.rewind(-1)
+            return False
         about, tensors = state.about, state.tensors
         self.network.take(tensors["network"])
         self.method.load_state_dict(tensors.get("method", {}))
@@ -355,3 +357,4 @@ class Training:
         self.log.rewind(self.position.steps)
         if self.show:
             print(f"going on after step {self.position.steps}", file=sys.stderr)
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -43,6 +44,13 @@ def accelerator(settings: Train) -> Any:
             f"{world} processes were started but {found.num_processes} see each other; see `launch`"
         )
     return found
+
+
+def prepare(accelerator: Any, objective: Any, optimizer: Any) -> tuple[Any, Any]:
+    """Accelerate's wrappers around both, without torch's note about a word that Accelerate passes on."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*broadcast_buffers", category=FutureWarning)
+        return accelerator.prepare(objective, optimizer)
 
 
 def stepper(accelerator: Any, prepared: Any) -> Callable[[], Any]:
