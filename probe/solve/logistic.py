@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -38,6 +39,7 @@ __all__ = ["Basis", "LinearSolution", "Solver", "fit", "path"]
 TOL = 1e-7  # certified relative excess of the objective
 PATH_TOL = 1e-6  # along a path, where heads are compared by their validation scores
 MAX_ITER = 2000
+SMALL_PRODUCT = 50_000_000  # multiply-adds of one pass, some milliseconds of one core
 REMEMBERED = 32  # solutions kept to start others from
 FLOAT32_TOL = 1e-7  # what float32 passes can certify; below it, float64 takes over
 
@@ -84,6 +86,20 @@ def path(
     """
     solver = Solver(X, y, num_classes, rows=rows, sample_weight=sample_weight, basis=basis)
     return solver.path(l2s, init=init, tol=tol, max_iter=max_iter, block=block, progress=progress)
+
+
+@contextmanager
+def threads_for(work: int) -> Iterator[None]:
+    """One thread for a small product (`work` multiply-adds), where waking the others costs more than they do.
+
+    On a busy machine it costs far more: a thread that is not scheduled keeps the rest waiting.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if work < SMALL_PRODUCT else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Solver:
@@ -155,15 +171,16 @@ class Solver:
         goal = tol if fast.dtype == torch.float64 else max(tol, FLOAT32_TOL) / 2
         spent = [0] * len(values)
         for evaluator, target in ((fast, goal), (self._judge, tol)):
-            outcomes, memory = minimise(
-                evaluator,
-                self.basis.spectrum,
-                theta,
-                l2,
-                tol=target,
-                max_iter=max_iter - max(spent),
-                memory=memory,
-            )
+            with threads_for(self.features.shape[0] * self.basis.rank * len(self.present)):
+                outcomes, memory = minimise(
+                    evaluator,
+                    self.basis.spectrum,
+                    theta,
+                    l2,
+                    tol=target,
+                    max_iter=max_iter - max(spent),
+                    memory=memory,
+                )
             theta = torch.stack([o.theta for o in outcomes])
             spent = [n + o.iterations for n, o in zip(spent, outcomes, strict=True)]
         self._memory = memory
