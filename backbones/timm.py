@@ -20,7 +20,7 @@ from backbones.preprocess import Preprocessing
 from backbones.registry import TIMM_FILES, Spec, closest
 from backbones.state import folder_file, read_state, strictly, without_initialisation
 from backbones.torchvision_ops import ensure_torchvision
-from backbones.weights import Hub, Url, checksum_in_name
+from backbones.weights import LOCAL_COPY, Hub, Url, checksum_in_name
 
 FOLDER_FILES = (*TIMM_FILES, "pytorch_model.pth", "model.pth")
 
@@ -100,7 +100,7 @@ def _source(architecture: str) -> Hub | Url:
         return Hub(config["hf_hub_id"], (named,) if named else TIMM_FILES)
     if config.get("url"):
         return Url(config["url"], checksum_in_name(config["url"]))
-    raise UserError(f"timm has no pretrained weights for {architecture}; give them with weights=PATH")
+    raise UserError(f"timm has no pretrained weights for {architecture}; {LOCAL_COPY}")
 
 
 def _of_folder(spec: Spec, folder: Path) -> str:

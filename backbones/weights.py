@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backbones import hub
 from backbones.errors import UserError
 
-PROBE_SECONDS = 3.0  # how long a server may take to answer at all before we call ourselves offline
-LOCAL_COPY = "give a local copy with weights=PATH"
+LOCAL_COPY = "give a local copy with --weights PATH (weights=PATH in Python)"
 
 
 @dataclass(frozen=True)
@@ -102,70 +102,24 @@ Source = Hub | Url | Package | Scratch | ByName
 
 
 def hub_file(repo: str, files: Sequence[str]) -> Path:
-    """The first of `files` that `repo` holds, from the hub's cache or by download.
-
-    The cache is asked first and needs no network. Left alone, the hub's client retries for up to a minute
-    and a half on a machine without network, so the endpoint is tried once, briefly, beforehand.
-    """
-    import huggingface_hub as hub
-    from huggingface_hub import errors
+    """The first of `files` that `repo` holds: from the hub's cache, without network, or by download."""
+    import huggingface_hub as client
+    from huggingface_hub.errors import EntryNotFoundError
 
     for file in files:
-        cached = hub.try_to_load_from_cache(repo, file)
+        cached = client.try_to_load_from_cache(repo, file)
         if isinstance(cached, str):
             return Path(cached)
     wanted = f"{' or '.join(files)} of {repo}"
-    endpoint = os.environ.get("HF_ENDPOINT", hub.constants.ENDPOINT).rstrip("/")
-    asked_offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
-    if asked_offline or hub.constants.HF_HUB_OFFLINE:
-        raise UserError(f"HF_HUB_OFFLINE is set and the cache lacks {wanted}; unset it, or {LOCAL_COPY}")
-    if not reachable(endpoint):
-        raise UserError(f"cannot reach {endpoint} for {wanted}; check the network, or {LOCAL_COPY}")
+    if why := hub.out_of_reach():
+        raise UserError(f"{why}, and the hub's cache lacks {wanted}; {LOCAL_COPY}")
     for file in files:
-        try:
-            return Path(hub.hf_hub_download(repo, file, endpoint=endpoint))
-        except errors.LocalEntryNotFoundError as error:  # also an EntryNotFoundError: the network went away
-            raise UserError(f"cannot download {wanted} from {endpoint}; {LOCAL_COPY}") from error
-        except (errors.RepositoryNotFoundError, errors.GatedRepoError, errors.HFValidationError) as error:
-            raise UserError(
-                f"{endpoint} has no public repository {repo} (a private or gated one needs `hf auth login`);"
-                f" check the name, or {LOCAL_COPY}"
-            ) from error
-        except errors.EntryNotFoundError:
-            continue
-        except (errors.HfHubHTTPError, OSError) as error:
-            raise UserError(f"cannot download {wanted} from {endpoint}: {error}; {LOCAL_COPY}") from error
-    raise UserError(f"the repository {repo} holds none of {', '.join(files)}; {LOCAL_COPY}")
-
-
-def reachable(url: str, seconds: float = PROBE_SECONDS) -> bool:
-    """Does anything answer at `url`? Any answer counts, even a refusal; the question takes `seconds` at most.
-
-    A thread, because looking up a host name has no time limit of its own.
-    """
-    import ssl
-    import threading
-    import urllib.error
-    import urllib.request
-
-    answered = threading.Event()
-
-    def ask() -> None:
-        try:
-            urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=seconds).close()
-            answered.set()
-        except urllib.error.HTTPError:
-            answered.set()
-        except urllib.error.URLError as error:
-            if isinstance(error.reason, ssl.SSLError):  # the real client may know the certificate
-                answered.set()
-        except OSError:
-            pass
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return answered.is_set()
+        with (
+            suppress(EntryNotFoundError),
+            hub.plain_errors(repo, kind="model", wanted=wanted, local_copy=LOCAL_COPY),
+        ):
+            return Path(client.hf_hub_download(repo, file, endpoint=hub.endpoint()))
+    raise UserError(f"the model {repo} holds none of {', '.join(files)}; {LOCAL_COPY}")
 
 
 def checksum_in_name(url: str) -> str:
@@ -201,7 +155,7 @@ def download(url: str, checksum: str = "") -> Path:
     if final.is_file():
         verify(final, checksum)
         return final
-    if not reachable(url):
+    if not hub.reachable(url):
         raise UserError(f"cannot reach {url}; check the network, or {LOCAL_COPY}")
     staged = folder / f".tmp-{final.name}-{os.getpid()}-{os.urandom(4).hex()}"
     try:

@@ -63,14 +63,12 @@ def _default(_: Path | None) -> tuple[bool | None, str]:
 
 
 def _hub(_: Path | None) -> tuple[bool | None, str]:
-    from huggingface_hub import constants
+    from backbones import hub
 
-    from backbones.weights import reachable
-
-    if constants.HF_HUB_OFFLINE:
+    if hub.offline():
         return None, "HF_HUB_OFFLINE is set: only cached and local weights and data"
-    endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT)
-    if reachable(endpoint):
+    endpoint = hub.endpoint()
+    if hub.reachable(endpoint):
         return True, endpoint
     return None, f"{endpoint} does not answer: only cached and local weights and data"
 

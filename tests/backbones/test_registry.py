@@ -61,7 +61,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest_one():
     [
         ("timm:resnt18", 'timm has no model "resnt18"; did you mean "resnet18"'),
         ("timm:resnet18.nope", 'timm has no weights "nope" for resnet18'),
-        ("timm:test_vit4", "timm has no pretrained weights for test_vit4; give them with weights=PATH"),
+        ("timm:test_vit4", "timm has no pretrained weights for test_vit4; give a local copy with"),
         ("timm:", "names nothing; write timm:<name>"),
         ("open_clip:ViT-B-23/openai", 'no model "ViT-B-23"; did you mean .*"ViT-B-32"'),
         ("open_clip:ViT-B-32/openaj", 'no weights "openaj" for ViT-B-32; did you mean "openai"'),

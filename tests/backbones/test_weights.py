@@ -7,17 +7,20 @@ import hashlib
 import http.server
 import pickle
 import socket
+import sys
 import threading
 import time
 import zipfile
 from pathlib import Path
 
 import huggingface_hub
+import huggingface_hub.constants
+import huggingface_hub.errors
 import pytest
 import torch
 
 import backbones
-from backbones import registry, weights
+from backbones import hub, registry
 from backbones.errors import UserError
 from backbones.state import read_state
 from backbones.weights import Hub, Package, Url, download
@@ -48,7 +51,8 @@ def no_network(monkeypatch, tmp_path):
 )
 def test_without_network_the_missing_file_and_the_way_out_are_told_within_seconds(no_network, name, wanted):
     start = time.monotonic()
-    with pytest.raises(UserError, match=f"cannot reach {CLOSED} for .*{wanted}.*weights=PATH"):
+    ways_out = r"--weights PATH \(weights=PATH in Python\)"
+    with pytest.raises(UserError, match=f"cannot reach {CLOSED}, and .*{wanted}.*{ways_out}"):
         backbones.load(name)
     assert time.monotonic() - start < 5
 
@@ -75,7 +79,7 @@ def test_a_server_that_accepts_and_never_answers_does_not_hold_us(no_network, mo
 def test_a_name_server_that_never_answers_does_not_hold_us(monkeypatch):
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: time.sleep(30))
     start = time.monotonic()
-    assert not weights.reachable("http://example.invalid", seconds=0.5)
+    assert not hub.reachable("http://example.invalid", seconds=0.5)
     assert time.monotonic() - start < 2
 
 
@@ -85,9 +89,32 @@ def test_offline_mode_is_respected(no_network, monkeypatch, how):
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     else:
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(weights, "reachable", lambda url: pytest.fail("the network was asked"))
-    with pytest.raises(UserError, match=r"HF_HUB_OFFLINE is set and the cache lacks .*weights=PATH"):
+    monkeypatch.setattr(hub, "reachable", lambda url: pytest.fail("the network was asked"))
+    with pytest.raises(UserError, match=r"HF_HUB_OFFLINE is set, and the hub's cache lacks .*weights=PATH"):
         backbones.load("resnet50")
+
+
+def of_the_client(name: str) -> Exception:
+    """An exception of the HTTP library that the hub's client uses, whichever that is."""
+    http = huggingface_hub.errors.HfHubHTTPError.__mro__[1].__module__
+    return getattr(sys.modules[http], name)("The read operation timed out")
+
+
+def test_a_download_that_times_out_is_one_line_and_a_mistake_of_ours_is_not_hidden(no_network, monkeypatch):
+    failures = [of_the_client("ReadTimeout"), ConnectionResetError("reset by peer"), RuntimeError("ours")]
+    monkeypatch.setattr(hub, "reachable", lambda url: True)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: raising(failures[0]))
+    assert not isinstance(failures[0], OSError)
+    for words in ("The read operation timed out", "reset by peer"):
+        with pytest.raises(UserError, match=f"cannot download model.safetensors .*{words}; .*--weights PATH"):
+            backbones.load("resnet50")
+        failures.pop(0)
+    with pytest.raises(RuntimeError, match="ours"):
+        backbones.load("resnet50")
+
+
+def raising(error: Exception):
+    raise error
 
 
 def test_what_the_hub_has_cached_needs_no_network(no_network):

@@ -106,7 +106,8 @@ def test_a_repository_of_scripts_is_read_from_its_converted_copy(tmp_path, serve
 
 def test_a_repository_that_is_not_there_is_named(tmp_path, server):
     result = load("someone/nothing", tmp_path, HF_ENDPOINT=server[0])
-    assert "UserError: there is no folder someone/nothing here" in result.stderr
+    assert "UserError: there is no folder someone/nothing here, and http://127.0.0.1:" in result.stderr
+    assert "has no public data set someone/nothing" in result.stderr
     assert "DATA=path" in result.stderr
 
 
