@@ -52,7 +52,7 @@ def sections(result: Mapping[str, Any], folder: str) -> Iterator[RenderableType]
 def _headline(result: Mapping[str, Any]) -> Text:
     recipe, data = result["recipe"], result["data"]
     seeds = f"{len(result['seeds'])} seed" + "s" * (len(result["seeds"]) > 1)
-    how = recipe["solver"]["name"]
+    how = "fine-tuned" if recipe.get("finetune") else recipe["solver"]["name"]
     strength = {s["l2"] for s in result["seeds"] if s.get("l2")}
     if strength:
         chosen = "given" if recipe["solver"]["l2"] else "by validation"
