@@ -6,14 +6,18 @@ files is read from the copy that the hub converts by itself (`refs/convert/parqu
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from backbones import hub
 from probe.data import layout, parquet
 from probe.errors import UserError
+from probe.files import write_atomic
+from probe.location import cache_root
 
 CONVERTED = "refs/convert/parquet"
 PARALLEL = 4  # files downloaded at a time
@@ -28,11 +32,12 @@ def fetch(
     *,
     configuration: str | None = None,
     strict: bool = False,
+    cache: str | Path | None = None,
 ) -> Path:
     """The local folder that holds the wanted splits of `repository`, downloaded if need be.
 
-    A pinned commit that is already complete in the hub's cache needs no network; without network, what the
-    cache holds is used.
+    A pinned commit that is already whole in the hub's cache needs no network; without network, what is whole
+    there is used. The repository's list of files is kept in `cache`, to tell whole from half by.
     """
 
     def needed(files: Iterable[str]) -> list[str]:
@@ -41,13 +46,18 @@ def fetch(
         return [file for files in chosen.values() for file in files]
 
     cached = _cached(repository, revision)
-    if cached and revision and COMMIT.fullmatch(revision) and _complete(cached, needed):
+    whole = cached is not None and _is_whole(
+        cached, _recalled(_list(repository, cached.name, cache)), needed, strict=strict
+    )
+    if cached and whole and revision and COMMIT.fullmatch(revision):
         return cached
     if why := hub.out_of_reach():
-        if cached and _complete(cached, needed):
+        if cached and whole:
             return cached
         held = (
-            "is not whole in the hub's cache" if cached else "is neither a folder here nor in the hub's cache"
+            f"is not known to be whole in the hub's cache ({cached})"
+            if cached
+            else "is neither a folder here nor in the hub's cache"
         )
         raise UserError(f"the data set {repository} {held}, and {why}; {LOCAL_COPY}")
     with hub.plain_errors(
@@ -57,25 +67,73 @@ def fetch(
         revision=revision,
         tried=f"there is no folder {repository} here, and ",
     ):
-        files, at = _listing(repository, revision)
-        return _download(repository, at, needed(files))
+        files, at, commit = _listing(repository, revision)
+        folder = _download(repository, at, needed(files))
+    if folder is None or folder.name != commit:
+        raise UserError(f"the data set {repository} changed while it was being downloaded; start again")
+    _record(_list(repository, folder.name, cache), files)
+    return folder
 
 
-def _download(repository: str, revision: str, files: list[str]) -> Path:
-    """Fetch `files` into the hub's cache, some at a time; returns the snapshot's folder."""
+def _download(repository: str, revision: str, files: list[str]) -> Path | None:
+    """Fetch `files` into the hub's cache, some at a time; the snapshot's folder, None if there is not one."""
     import huggingface_hub as client
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    def one(file: str) -> Path:
-        local = client.hf_hub_download(
-            repository, file, repo_type="dataset", revision=revision, endpoint=hub.endpoint()
-        )
+    def one(file: str) -> Path | None:
+        try:
+            local = client.hf_hub_download(
+                repository, file, repo_type="dataset", revision=revision, endpoint=hub.endpoint()
+            )
+        except LocalEntryNotFoundError:  # the network went away
+            raise
+        except EntryNotFoundError:  # listed a moment ago
+            return None
         return Path(local.removesuffix(file))
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         folders = set(pool.map(one, files))
-    if len(folders) > 1:
-        raise UserError(f"the data set {repository} changed while it was being downloaded; start again")
-    return folders.pop()
+    return folders.pop() if len(folders) == 1 else None
+
+
+def _list(repository: str, commit: str, cache: str | Path | None) -> Path:
+    """Where the names of a commit's files are kept: the hub's cache holds files and not what is missing."""
+    return cache_root(cache) / "hub" / repository.replace("/", "--") / f"{commit}.json"
+
+
+def _record(path: Path, files: list[str]) -> None:
+    with suppress(UserError, OSError):  # without it, the hub is asked again: no reason to stop
+        write_atomic(path, json.dumps(sorted(file for file in files if file.endswith(".parquet"))))
+
+
+def _recalled(path: Path) -> list[str] | None:
+    try:
+        files = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return files if isinstance(files, list) and all(isinstance(file, str) for file in files) else None
+
+
+def _is_whole(
+    folder: Path,
+    listed: list[str] | None,
+    needed: Callable[[Iterable[str]], list[str]],
+    *,
+    strict: bool,
+) -> bool:
+    """Does the snapshot hold every file that is needed, by the repository's list?
+
+    Without the list only a registered data set whose files are named `-of-00002` can be judged: there it is
+    known which splits there are, and how many files.
+    """
+    if listed is not None:
+        return all((folder / file).is_file() for file in needed(listed))
+    try:
+        files = needed(parquet.files_below(folder))
+        parquet.check_complete(files, str(folder))
+    except UserError:
+        return False
+    return strict and all(parquet.tells_total(file) for file in files)
 
 
 def _cached(repository: str, revision: str | None) -> Path | None:
@@ -98,16 +156,8 @@ def _cached(repository: str, revision: str | None) -> Path | None:
     return None
 
 
-def _complete(folder: Path, needed: Callable[[Iterable[str]], list[str]]) -> bool:
-    try:
-        parquet.check_complete(needed(parquet.files_below(folder)), str(folder))
-    except UserError:
-        return False
-    return True
-
-
-def _listing(repository: str, revision: str | None) -> tuple[list[str], str]:
-    """The repository's files and their revision: the hub's converted one if it has no parquet."""
+def _listing(repository: str, revision: str | None) -> tuple[list[str], str, str | None]:
+    """The repository's files, their revision (the hub's converted one if it has no parquet) and commit."""
     import huggingface_hub as client
     from huggingface_hub.errors import RevisionNotFoundError
 
@@ -122,5 +172,5 @@ def _listing(repository: str, revision: str | None) -> tuple[list[str], str]:
                 f"the data set {repository} has no parquet files, nor a converted copy; {LOCAL_COPY}"
             ) from error
         files = [sibling.rfilename for sibling in info.siblings or []]
-        return files, CONVERTED
-    return files, revision or "main"
+        return files, CONVERTED, info.sha
+    return files, revision or "main", info.sha

@@ -31,7 +31,7 @@ def load(
                official sizes stay those of the name
     revision   another commit, branch or tag of the hub's repository
     imbalance  make train and val long-tailed, `profile` "exp" or "step"; "<name>-lt" means 100
-    cache      where the digests of unchanged files are remembered, if not in the usual cache
+    cache      where file lists of the hub and digests of unchanged files are kept, if not in the usual cache
 
     >>> load("pets"); load("my/photos"); load("cifar100-lt"); load("cifar10", root="copies/cifar10")
     """
@@ -111,7 +111,12 @@ def _from_hub(
     from probe.data import hub
 
     folder = hub.fetch(
-        repository, revision, layout.wanted(row), configuration=configuration, strict=row is not None
+        repository,
+        revision,
+        layout.wanted(row),
+        configuration=configuration,
+        strict=row is not None,
+        cache=cache,
     )
     splits = _read(row, folder, configuration, cache)
     return _dataset(name, row, splits, f"{repository}@{revision or folder.name}")

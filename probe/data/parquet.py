@@ -66,6 +66,12 @@ def check_complete(files: Iterable[str], where: str) -> None:
             )
 
 
+def tells_total(file: str) -> bool:
+    """Does the name say how many files there are, as `train-00000-of-00002.parquet` does?"""
+    match = NUMBER.search(PurePosixPath(file).stem)
+    return bool(match and match["total"])
+
+
 def read(
     root: Path,
     want: Mapping[str, tuple[str, ...]],

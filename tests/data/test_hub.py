@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from tiny_data import write_parquet
+
+from probe.data import catalogue, hub, layout, parquet
 
 COMMIT = "c" * 40
 
@@ -127,13 +130,58 @@ def test_a_hub_that_never_answers_is_said_within_five_seconds(tmp_path):
     assert result.stderr.startswith("UserError: the data set ethz/food101"), result.stderr
 
 
-def test_a_half_downloaded_repository_is_not_taken_for_a_whole_one(tmp_path):
-    snapshot = tmp_path / "hf/hub/datasets--someone--pics/snapshots" / COMMIT
-    write_repository(snapshot)
-    refs = snapshot.parent.parent / "refs"
-    refs.mkdir()
-    (refs / "main").write_text(COMMIT)
-    assert load("someone/pics", tmp_path, HF_HUB_OFFLINE="1").returncode == 0
-    (snapshot / "data/train-00001-of-00002.parquet").unlink()
-    result = load("someone/pics", tmp_path, HF_HUB_OFFLINE="1")
-    assert "is not whole in the hub's cache" in result.stderr
+def snapshot_in(tmp_path: Path, repository: str) -> Path:
+    return tmp_path / f"hf/hub/datasets--{repository.replace('/', '--')}/snapshots" / COMMIT
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["data/train-00001-of-00002.parquet", "plain/train/0001.parquet", "plain/validation/0000.parquet"],
+)
+def test_a_half_downloaded_repository_is_not_taken_for_a_whole_one(tmp_path, server, missing):
+    address, name = server[0], "someone/pics"
+    if missing.startswith("plain"):
+        shutil.rmtree(tmp_path / "served/data")
+        for file, labels in {
+            "train/0000": [0, 1],
+            "train/0001": [1],
+            "validation/0000": [0],
+            "test/0000": [1, 0],
+        }.items():
+            write_parquet(tmp_path / f"served/plain/{file}.parquet", labels)
+    first = load(name, tmp_path, HF_ENDPOINT=address)
+    assert first.returncode == 0, first.stderr
+    assert load(name, tmp_path, HF_HUB_OFFLINE="1").stdout == first.stdout
+    (snapshot_in(tmp_path, name) / missing).unlink()
+    offline = load(name, tmp_path, HF_HUB_OFFLINE="1")
+    assert "is not known to be whole in the hub's cache" in offline.stderr
+    assert load(name, tmp_path, HF_ENDPOINT=address).stdout == first.stdout
+
+
+@pytest.mark.parametrize("list_", [None, "half a", "{}"])
+def test_a_cache_without_a_list_of_its_files_is_not_trusted_and_is_named(tmp_path, server, list_):
+    name = "someone/pics"
+    assert load(name, tmp_path, HF_ENDPOINT=server[0]).returncode == 0
+    (kept,) = Path(os.environ["PROBE_CACHE"]).rglob(f"{COMMIT}.json")
+    kept.unlink() if list_ is None else kept.write_text(list_)
+    result = load(name, tmp_path, HF_HUB_OFFLINE="1")
+    assert f"not known to be whole in the hub's cache ({snapshot_in(tmp_path, name)}" in result.stderr
+
+
+def test_a_registered_data_set_is_known_to_be_whole_by_its_names_alone(tmp_path):
+    wanted = layout.wanted(catalogue.find("pets"))
+
+    def whole(*files: str) -> bool:
+        for file in files:
+            write_parquet(tmp_path / file, [0, 1])
+        return hub._is_whole(tmp_path, None, needed, strict=True)
+
+    def needed(files):
+        return [
+            f for fs in layout.choose(parquet.groups(files, ""), wanted, "", strict=True).values() for f in fs
+        ]
+
+    assert not whole("data/train-00000-of-00002.parquet", "data/test-00000-of-00001.parquet")
+    assert whole("data/train-00001-of-00002.parquet")
+    (tmp_path / "data/test-00000-of-00001.parquet").rename(tmp_path / "data/test.parquet")
+    assert not whole()
