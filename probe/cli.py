@@ -96,7 +96,11 @@ def world_options(command: Any) -> Any:
         click.option("--machines", default=1, show_default=True, help="Machines that run this command."),
         click.option("--machine-rank", default=0, help="This machine's number, from 0."),
         click.option("--address", default="127.0.0.1", help="Of machine 0."),
-        click.option("--accelerate-config", type=click.Path(path_type=Path), help="For FSDP or DeepSpeed."),
+        click.option(
+            "--accelerate-config",
+            type=click.Path(path_type=Path),
+            help="Made by `accelerate config`, for clusters.",
+        ),
     ):
         gathered = option(gathered)
     return gathered

@@ -3,8 +3,8 @@
 `accelerate launch --cpu --num_processes 2` silently starts one process, so CPUs go through
 torch.distributed.run. Every process checks that the world has the size that was asked for.
 
-Several machines: the same command on each, with --machines, --machine-rank and --address. FSDP or DeepSpeed:
-an Accelerate configuration file (`accelerate config`), given with --accelerate-config.
+Several machines: the same command on each, with --machines, --machine-rank and --address; what else a cluster
+needs goes into an Accelerate configuration file (`accelerate config`), given with --accelerate-config.
 """
 
 from __future__ import annotations

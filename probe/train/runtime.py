@@ -14,6 +14,7 @@ from probe.errors import UserError
 from probe.train.launch import check_world
 from probe.train.settings import Train
 
+SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "TP")  # averages, snapshots and checkpoints need whole weights
 PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
@@ -37,6 +38,11 @@ def accelerator(settings: Train) -> Any:
         log_with=list(settings.trackers) or None,
         project_dir="runs" if settings.trackers else None,
     )
+    if found.distributed_type.value in SHARDED:
+        raise UserError(
+            f"the Accelerate configuration asks for {found.distributed_type.value}, which splits weights "
+            "between processes; here every process holds the whole model: use a configuration without it"
+        )
     check_world()
     world = int(os.environ.get("WORLD_SIZE", 1))
     if found.num_processes != world:

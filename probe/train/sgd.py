@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from probe import distributed
 from probe.errors import UserError
 from probe.fitted import FittedHead
 from probe.heads import Linear
-from probe.losses.base import Problem as LossProblem
-from probe.losses.row import RowLoss
 from probe.rows import Rows
 from probe.scaling import NEUTRAL, Scaling
 from probe.train import export
@@ -91,11 +91,11 @@ def _train(
     loss = loss if settings.head == "adapter" else as_rows(loss)
     built = make_method(method, num_classes=problem.num_classes, labels=y, dim=X.shape[1], loss=loss)
     head = make_head(built, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
-    scale = loss.scale if isinstance(loss, RowLoss) else None
+    scale = loss.scale if isinstance(loss, FrozenRows) else None
     ease = _ease(X, scale) if isinstance(head, Linear) else NEUTRAL
     size = 1.0 if ease.spread is None else float(ease.spread[0])
     # The exact objective is a sum of v CE; steps see its mean, over sum v.
-    weight = loss.weight if isinstance(loss, RowLoss) else None
+    weight = loss.weight if isinstance(loss, FrozenRows) else None
     mass = len(y) if weight is None else float(weight[torch.from_numpy(y)].sum())
     decay = l2 / (mass * size**2) if settings.weight_decay is None else settings.weight_decay
     rate = settings.lr or (LR if isinstance(head, Linear) else 0.1)
@@ -135,17 +135,40 @@ def inner_loss(problem: Problem, method: Method, rows: NDArray[np.int64]) -> Any
     return problem.loss(Choice(name=name, **params), rows)
 
 
+class FrozenRows(nn.Module):
+    """A loss as its declared rows: on frozen features they are the whole of it, because representation terms
+    are constants. Without the checks that a loss makes for strangers: a step here takes a millisecond."""
+
+    scale: Tensor | None
+    shift: Tensor | None
+    weight: Tensor | None
+
+    def __init__(self, loss: Any, declared: Rows) -> None:
+        super().__init__()
+        self.method, self.name, self.num_classes = loss.method, loss.name, loss.num_classes
+        for name in ("scale", "shift", "weight"):
+            value = getattr(declared, name)
+            self.register_buffer(name, None if value is None else value.float(), persistent=False)
+
+    def rows(self) -> Rows:
+        return Rows(self.scale, self.shift, self.weight)
+
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self.rows().losses(logits, targets)
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        """Rows are the same in every epoch."""
+
+    def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
+        if self.weight is None and distributed.processes() == 1:
+            return F.cross_entropy(self.rows().adjust(logits, targets), targets)
+        return distributed.mean(*self.losses(logits, targets))
+
+
 def as_rows(loss: Any) -> Any:
-    """The loss as its declared rows, where it has some: on frozen features they are the whole of it, because
-    representation terms are constants."""
+    """The loss as its rows, where it declares some."""
     declared = loss.rows()
-    if declared is None:
-        return loss
-    return RowLoss(LossProblem(loss.method, loss.num_classes, None, None), _floats(declared))
-
-
-def _floats(rows: Rows) -> Rows:
-    return Rows(*(None if t is None else t.float() for t in (rows.scale, rows.shift, rows.weight)))
+    return loss if declared is None else FrozenRows(loss, declared)
 
 
 def _strength(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> dict[str, Any]:

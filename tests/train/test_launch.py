@@ -98,3 +98,17 @@ def test_a_world_of_another_size_is_noticed(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     with pytest.raises(UserError, match="4 processes were asked for, but 1 were started"):
         launch.check_world()
+
+
+def test_a_configuration_that_spreads_weights_is_refused_before_anything_is_trained(monkeypatch):
+    from types import SimpleNamespace
+
+    import accelerate
+
+    from probe.train import runtime
+    from probe.train.settings import Train
+
+    sharded = SimpleNamespace(distributed_type=accelerate.DistributedType.FSDP, num_processes=1)
+    monkeypatch.setattr(accelerate, "Accelerator", lambda **_: sharded)
+    with pytest.raises(UserError, match="asks for FSDP.*use a configuration without it"):
+        runtime.accelerator(Train())
