@@ -109,3 +109,11 @@ def test_a_map_of_too_few_rows_is_empty():
     plane, rows = features.map_of(X[:2], Y[:2], [0])
     assert plane.shape == (0, 2)
     assert rows.size == 0
+
+
+def test_the_shrunk_covariance_is_scikit_learns():
+    from sklearn.covariance import oas
+
+    for shape in ((50, 6), (8, 20)):
+        rows = np.random.default_rng(0).normal(size=shape) * np.arange(1, shape[1] + 1)
+        np.testing.assert_allclose(features.shrunk_covariance(rows), oas(rows, assume_centered=True)[0])
