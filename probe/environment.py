@@ -13,7 +13,6 @@ PACKAGES = (
     "timm",
     "open_clip_torch",
     "transformers",
-    "datasets",
     "accelerate",
     "scikit-learn",
     "numpy",

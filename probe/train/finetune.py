@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -133,9 +132,8 @@ def _job(
     seed: int,
     ids: Mapping[str, Sequence[str]] | None = None,
 ) -> Job:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(seed, "backbone"))  # nets from scratch draw their weights
-        backbone = backbones.load(**recipe.backbone.model_dump())
+    # the seed is that of nets from scratch, which draw their weights
+    backbone = backbones.load(**recipe.backbone.model_dump(), seed=stream(seed, "backbone"))
     samples = Samples.of(data, [name for name in data.splits if name != "test"], ids)
     everything = np.arange(len(samples))
     return Job(
