@@ -96,14 +96,14 @@ def _take_place(staged: Path, final: Path) -> None:
             final.rename(old)
         try:
             staged.rename(final)
-            break
         except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                continue  # the other writer was faster; its folder is the older one now
-            with suppress(OSError):
-                old.rename(final)
-            raise
-    shutil.rmtree(old, ignore_errors=True)
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                with suppress(OSError):
+                    old.rename(final)
+                raise
+        shutil.rmtree(old, ignore_errors=True)
+        if not staged.exists():
+            return  # else another writer was faster, and its folder is the older one now
 
 
 def _sweep(final: Path) -> None:

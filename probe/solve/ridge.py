@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from probe.rows import Rows
+from probe.solve.basis import eigh
 from probe.solve.inputs import Features, as_labels, as_strengths, as_weights
 
 BLOCK = 16_384
@@ -65,7 +66,7 @@ class Ridge:
             centred, targets = block - self.mean, F.one_hot(labels[here], num_classes) - self.prior
             gram.addmm_((weight[here, None] * centred).T, centred)
             cross.addmm_((weight[here, None] * targets).T, centred)
-        spectrum, self.vectors = torch.linalg.eigh(gram)
+        spectrum, self.vectors = eigh(gram)
         self.spectrum, self.rotated = spectrum.clamp(min=0), cross @ self.vectors
 
     def path(self, l2s: Sequence[float]) -> list[RidgeHead]:

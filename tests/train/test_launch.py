@@ -110,5 +110,5 @@ def test_a_configuration_that_spreads_weights_is_refused_before_anything_is_trai
 
     sharded = SimpleNamespace(distributed_type=accelerate.DistributedType.FSDP, num_processes=1)
     monkeypatch.setattr(accelerate, "Accelerator", lambda **_: sharded)
-    with pytest.raises(UserError, match="asks for FSDP.*use a configuration without it"):
+    with pytest.raises(UserError, match=r"asks for FSDP.*use a configuration without it"):
         runtime.accelerator(Train())

@@ -87,7 +87,7 @@ def test_two_processes_write_one_run_equal_to_one_process(vit, colours, cache, t
 
 
 def test_a_backbone_that_moved_while_it_was_probed_is_noticed(vit):
-    from probe.run import unmoved
+    from probe.describe import unmoved
 
     backbone = tiny_vit(vit)
     assert unmoved(backbone) == backbone.fingerprint
