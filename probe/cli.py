@@ -6,6 +6,7 @@ Nothing heavy is imported until a command needs it, so that help and listings an
 from __future__ import annotations
 
 import json
+import os
 import sys
 from functools import wraps
 from pathlib import Path
@@ -40,6 +41,11 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order a newcomer needs them
+
+
+# NumPy brings a thread pool of its own beside torch's. On the same cores the two wait for each other: a warm
+# probe takes twice as long with both, and more when the machine is busy. Torch does the heavy products.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
