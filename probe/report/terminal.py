@@ -53,10 +53,11 @@ def _headline(result: Mapping[str, Any]) -> Text:
     recipe, data = result["recipe"], result["data"]
     seeds = f"{len(result['seeds'])} seed" + "s" * (len(result["seeds"]) > 1)
     how = "fine-tuned" if recipe.get("finetune") else recipe["solver"]["name"]
-    strength = {s["l2"] for s in result["seeds"] if s.get("l2")}
+    strength = sorted({s["l2"] for s in result["seeds"] if s.get("l2")})
     if strength:
         chosen = "given" if recipe["solver"]["l2"] else "by validation"
-        how += f", l2 {' '.join(f'{v:.3g}' for v in sorted(strength))} {chosen}"
+        ends = dict.fromkeys((strength[0], strength[-1]))
+        how += f", l2 {' to '.join(f'{v:.3g}' for v in ends)} {chosen}"
     head = Text()
     head.append(f"{result['backbone']['name']} on {plain(data['name'])}", style="bold")
     head.append(f"  {recipe['method']['name']} ({how}), {seeds}\n")
