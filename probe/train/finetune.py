@@ -180,6 +180,8 @@ def _training(
 ) -> Training:
     s = job.recipe.train
     scratch = isinstance(backbones.registry.find(job.backbone.name).source, Scratch)
+    if s.batch_norm == "auto":
+        s = s.model_copy(update={"batch_norm": "train" if scratch else "frozen"})
     task = Task(
         Network(job.backbone.encoder, head, scaling),
         method,

@@ -100,7 +100,7 @@ class Training:
 
     def _prepare(self) -> None:
         s = self.settings
-        if s.batch_norm == "train":
+        if s.batch_norm != "frozen":
             batchnorm.join(self.network)
         objective = Objective(self.network, self.method).to(self.device)
         if s.channels_last:

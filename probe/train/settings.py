@@ -43,7 +43,9 @@ class Train(Section):
     ema: float | None = Field(None, gt=0, lt=1)  # average the weights with this memory and use the average
 
     augment: Augment = Augment()
-    batch_norm: Literal["train", "frozen"] = "train"  # frozen: statistics and affine stay as loaded
+    # frozen: statistics and affine stay as loaded; auto: frozen where there are pretrained weights, since the
+    # statistics of small batches of other images can undo them at the first step.
+    batch_norm: Literal["auto", "train", "frozen"] = "auto"
     drop_path: float = Field(0.0, ge=0, lt=1)  # largest rate, rising with depth (ViTs)
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     grad_checkpointing: bool = False  # recompute activations: less memory, a third more time

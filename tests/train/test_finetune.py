@@ -212,3 +212,18 @@ def test_a_finished_fine_tuning_is_found_again_with_its_best_epoch(vit, colours,
     again, _ = run(r, tmp_path)
     assert torch.equal(tuned.scores, again.scores)
     assert distance(tuned.backbone.encoder.state_dict(), again.backbone.encoder.state_dict()) == 0
+
+
+def test_batch_norm_is_frozen_where_weights_are_pretrained_and_trained_from_scratch(colours, tmp_path):
+    from training_world import tiny_resnet
+
+    tiny_resnet(tmp_path / "rn")
+    for name, moves in ((f"timm:{tmp_path / 'rn'}", False), ("cifar-resnet20", True)):
+        content = {"backbone": {"name": name, "image_size": 32}, "data": str(colours), "method": "erm"}
+        r = recipe.build({**content, "finetune": True, "train": {"epochs": 1, "batch_size": 30}})
+        _, training = at_step_0(r, tmp_path / "run", None)
+        before = {k: v for k, v in training.network.snapshot().items() if "running_mean" in k}
+        training.folder = None
+        training.run()
+        after = training.network.snapshot()
+        assert all(torch.equal(v, after[k]) for k, v in before.items()) is not moves
