@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from probe.evaluate.metrics import score
 from probe.methods.base import Method
 from probe.progress import bar
-from probe.train import augment, batchnorm, checkpoint, optim, rehearsal, runtime, schedule
+from probe.train import augment, batchnorm, checkpoint, optim, rehearsal, runtime, schedule, snapshot
 from probe.train.ema import Average
 from probe.train.feed import Feed
 from probe.train.log import Log
@@ -30,6 +30,7 @@ from probe.train.network import Network
 from probe.train.sampler import Sampler
 from probe.train.score import logits
 from probe.train.settings import Train
+from probe.train.snapshot import Position, Progress
 from probe.train.stop import Stopped, StopRequest
 from probe.train.streams import seed as stream
 from probe.train.streams import set_seed
@@ -48,26 +49,6 @@ class Task:
     epochs: int
     held: Feed | None = None  # rows that validate; never trained on
     metric: str = "accuracy"
-
-
-@dataclass
-class Position:
-    """Where a training is: the next step to make."""
-
-    stage: int = 0
-    epoch: int = 0  # of the stage
-    step: int = 0  # of the epoch
-    epochs: int = 0  # finished, over all stages
-    steps: int = 0  # optimiser steps, over all stages
-
-
-@dataclass
-class Progress:
-    """What has been learnt about the training so far."""
-
-    epochs: list[dict[str, Any]] = field(default_factory=list)  # a row an epoch: loss, validation
-    best: dict[str, Any] | None = None  # the row of the best epoch
-    loss_sum: float = 0.0  # of the running epoch
 
 
 class Training:
@@ -310,32 +291,10 @@ class Training:
         path = None
         if self.folder is not None and self.rank == 0:
             self.log.flush()
-            path = checkpoint.save(self.folder / "checkpoints", self._state(), step=self.position.steps)
+            path = checkpoint.save(self.folder / "checkpoints", snapshot.of(self), step=self.position.steps)
         self._saved = time.monotonic()
         self.accelerator.wait_for_everyone()
         return path
-
-    def _state(self) -> checkpoint.State:
-        memory, numbers = checkpoint.of_optimizer(self.optimizer)
-        scaler = self.accelerator.scaler
-        about = {
-            "digest": self.digest,
-            "processes": self.processes,
-            "micro_batch": self.micro_batch,
-            "position": asdict(self.position),
-            "progress": asdict(self.progress),
-            "optimizer": numbers,
-            "scaler": None if scaler is None else scaler.state_dict(),
-        }
-        tensors = {
-            "network": self.network.snapshot(),
-            "method": {name: t.detach().cpu().clone() for name, t in self.method.state_dict().items()},
-            "optimizer": memory,
-            "best": self.best,
-        }
-        if self.average is not None:
-            tensors["average"] = self.average.weights
-        return checkpoint.State(about, tensors)
 
     def _resume(self) -> bool:
         """Take up the last checkpoint, if there is one."""
@@ -343,17 +302,7 @@ class Training:
         if state is None:
             self.log.rewind(-1)
             return False
-        about, tensors = state.about, state.tensors
-        self.network.take(tensors["network"])
-        self.method.load_state_dict(tensors.get("method", {}))
-        checkpoint.into_optimizer(self.optimizer, tensors.get("optimizer", {}), about["optimizer"])
-        self.best = tensors.get("best", {})
-        if self.average is not None:
-            for name, value in tensors["average"].items():
-                self.average.weights[name].copy_(value)
-        if about["scaler"] is not None:
-            self.accelerator.scaler.load_state_dict(about["scaler"])
-        self.position, self.progress = Position(**about["position"]), Progress(**about["progress"])
+        snapshot.restore(self, state)
         self.log.rewind(self.position.steps)
         if self.show:
             print(f"going on after step {self.position.steps}", file=sys.stderr)
