@@ -1,0 +1,70 @@
+"""A training at one moment: what a checkpoint holds of it, and how it is put back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from probe.train import checkpoint
+
+if TYPE_CHECKING:
+    from probe.train.loop import Training
+
+
+@dataclass
+class Position:
+    """Where a training is: the next step to make."""
+
+    stage: int = 0
+    epoch: int = 0  # of the stage
+    step: int = 0  # of the epoch
+    epochs: int = 0  # finished, over all stages
+    steps: int = 0  # optimiser steps, over all stages
+
+
+@dataclass
+class Progress:
+    """What has been learnt about the training so far."""
+
+    epochs: list[dict[str, Any]] = field(default_factory=list)  # a row an epoch: loss, validation
+    best: dict[str, Any] | None = None  # the row of the best epoch
+    loss_sum: float = 0.0  # of the running epoch
+
+
+def of(training: Training) -> checkpoint.State:
+    """Weights, memories and the position; randomness is a function of the last."""
+    memory, numbers = checkpoint.of_optimizer(training.optimizer)
+    scaler = training.accelerator.scaler
+    about = {
+        "digest": training.digest,
+        "processes": training.processes,
+        "micro_batch": training.micro_batch,
+        "position": asdict(training.position),
+        "progress": asdict(training.progress),
+        "optimizer": numbers,
+        "scaler": None if scaler is None else scaler.state_dict(),
+    }
+    tensors = {
+        "network": training.network.snapshot(),
+        "method": {name: t.detach().cpu().clone() for name, t in training.method.state_dict().items()},
+        "optimizer": memory,
+        "best": training.best,
+    }
+    if training.average is not None:
+        tensors["average"] = training.average.weights
+    return checkpoint.State(about, tensors)
+
+
+def restore(training: Training, state: checkpoint.State) -> None:
+    """Make `training` what it was when `state` was taken of it."""
+    about, tensors = state.about, state.tensors
+    training.network.take(tensors["network"])
+    training.method.load_state_dict(tensors.get("method", {}))
+    checkpoint.into_optimizer(training.optimizer, tensors.get("optimizer", {}), about["optimizer"])
+    training.best = tensors.get("best", {})
+    if training.average is not None:
+        for name, value in tensors["average"].items():
+            training.average.weights[name].copy_(value)
+    if about["scaler"] is not None:
+        training.accelerator.scaler.load_state_dict(about["scaler"])
+    training.position, training.progress = Position(**about["position"]), Progress(**about["progress"])
