@@ -43,6 +43,7 @@ def reachable(url: str, seconds: float = PROBE_SECONDS) -> bool:
 
     A thread, because looking up a host name has no time limit of its own.
     """
+    import http.client
     import ssl
     import threading
     import urllib.error
@@ -59,7 +60,7 @@ def reachable(url: str, seconds: float = PROBE_SECONDS) -> bool:
         except urllib.error.URLError as error:
             if isinstance(error.reason, ssl.SSLError):  # the real client may know the certificate
                 answered.set()
-        except OSError:
+        except (OSError, ValueError, http.client.HTTPException):  # no line, no address, no sense
             pass
 
     thread = threading.Thread(target=ask, daemon=True)

@@ -8,6 +8,8 @@ when the last batches have unequal sizes. On one process all of this is the iden
 
 from __future__ import annotations
 
+import atexit
+import functools
 from typing import Any
 
 import torch
@@ -18,6 +20,17 @@ from torch import Tensor
 def processes() -> int:
     """How many processes train together; 1 when torch.distributed is not in use."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+@functools.cache
+def leave_at_exit() -> None:
+    """Take this process out of its world before it ends: gloo's threads abort a process that just goes."""
+
+    def leave() -> None:
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
+
+    atexit.register(leave)
 
 
 def sizes(x: Tensor) -> list[int]:

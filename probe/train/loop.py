@@ -123,8 +123,8 @@ class Training:
             for stage in range(self.position.stage, len(stages)):
                 self._run_stage(stage, stages[stage])
         self.log.flush()
-        if self.settings.trackers:
-            self.accelerator.end_training()
+        for tracker in self.accelerator.trackers:  # `end_training` would end the world of processes as well
+            tracker.finish()
         self._keep()
         return self.progress
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from probe.distributed import leave_at_exit
 from probe.errors import UserError
 from probe.train.launch import check_world
 from probe.train.settings import Train
@@ -43,6 +44,7 @@ def accelerator(settings: Train) -> Any:
             f"the Accelerate configuration asks for {found.distributed_type.value}, which splits weights "
             "between processes; here every process holds the whole model: use a configuration without it"
         )
+    leave_at_exit()
     check_world()
     world = int(os.environ.get("WORLD_SIZE", 1))
     if found.num_processes != world:

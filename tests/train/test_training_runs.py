@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from stored import accuracy, predictions
 from training_world import tiny_vit
 
 from probe import recipe
@@ -30,12 +31,6 @@ def content(vit, colours, **more):
     return {**base, **more, "train": {**settings, **more.get("train", {})}}
 
 
-def accuracy(folder, method):
-    table = pq.read_table(folder / "predictions.parquet").to_pandas()
-    mine = table[table["method"] == method]
-    return (mine["label"] == mine["prediction"]).mean()
-
-
 def test_sgd_probing_writes_a_whole_run(vit, colours, cache, tmp_path):
     r = recipe.build(content(vit, colours, solver={"name": "sgd", "l2": 1.0}, train={"lr": 1.0}, seeds=2))
     done = run(r, cache=cache, out=tmp_path)
@@ -52,8 +47,7 @@ def test_fine_tuning_writes_the_tuned_weights_and_predicts_with_them(vit, colour
     r = recipe.build(content(vit, colours, finetune=True, train={"start": "probe"}))
     done = run(r, cache=cache, out=tmp_path)
     assert (done.folder / "model.safetensors").exists()
-    table = pq.read_table(done.folder / "predictions.parquet").to_pandas()
-    mine = table[table["method"] == "mr2-finetune"].head(6)
+    mine = {name: values[:6] for name, values in predictions(done.folder, "mr2-finetune").items()}
     names = json.loads(pq.read_schema(done.folder / "predictions.parquet").metadata[b"class_names"])
     guesses = predict(done.folder, [colours / i for i in mine["id"]], top=1)
     assert [g["classes"][0]["name"] for g in guesses] == [names[k] for k in mine["prediction"]]
