@@ -1,0 +1,25 @@
+"""What a torture is: one fault, or one kind of bad input, tried again and again with other luck."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+Case = Callable[[Random], None]  # one try; raises AssertionError when the product broke its promise
+
+
+@dataclass(frozen=True)
+class Torture:
+    """A row of the table that `make torture` prints.
+
+    `begin(folder)` prepares what all tries share (data, an undisturbed run) and returns the case. A case draws
+    all its luck from the Random it is given, so that seed and number name it for ever.
+    """
+
+    name: str  # "kill: extraction"
+    promise: str  # what must hold, in a phrase
+    begin: Callable[[Path], Case]
+    quick: int = 1  # tries in `make test`
+    share: float = 1.0  # of the time that `make torture` gives, relative to the other rows
