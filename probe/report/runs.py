@@ -49,7 +49,7 @@ def write_page(folder: Path, result: Mapping[str, Any], small: Mapping[str, str]
     return folder / PAGE
 
 
-def report(source: Path, *, groups: Path | None = None, plots: bool = False) -> Report:
+def report(source: Path, *, groups: str | None = None, plots: bool = False) -> Report:
     """Write the page (and static charts) of a run folder or of a predictions file, beside it."""
     if source.suffix == ".parquet":
         from probe.evaluate import elsewhere
