@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from probe import sums
 from probe.errors import UserError
 from probe.evaluate import elsewhere
 from probe.evaluate.judge import Bench, judge, versus
@@ -257,12 +258,13 @@ def _predictions(folder: Path) -> elsewhere.Foreign:
     path = folder / "predictions.parquet"
     if not path.is_file():
         raise UserError(f"{folder} has no predictions.parquet, which a comparison needs; run it again")
+    sums.check(path)
     return elsewhere.read(path)
 
 
 def save(comparison: Mapping[str, Any], folder: Path) -> Path:
     """Write the comparison as JSON, CSV, Markdown, LaTeX and a page."""
-    from probe.files import write_atomic
+    from probe.files import staged_folder, write_atomic
     from probe.report import comparison_page, exports
 
     writers: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -272,8 +274,9 @@ def save(comparison: Mapping[str, Any], folder: Path) -> Path:
         "comparison.tex": exports.latex,
         "comparison.html": comparison_page.render,
     }
-    for name, write in writers.items():
-        write_atomic(folder / name, write(comparison))
+    with staged_folder(folder) as staged:
+        for name, write in writers.items():
+            write_atomic(staged / name, write(comparison))
     return folder
 
 
