@@ -153,7 +153,7 @@ def _test_images(result: Mapping[str, Any]) -> Any:
 
 def save(comparison: Mapping[str, Any], folder: Path) -> Path:
     """Write the comparison as JSON, CSV, Markdown, LaTeX and a page."""
-    from probe.files import write_atomic
+    from probe.files import staged_folder, write_atomic
     from probe.report import comparison_page, exports
 
     writers: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -163,8 +163,9 @@ def save(comparison: Mapping[str, Any], folder: Path) -> Path:
         "comparison.tex": exports.latex,
         "comparison.html": comparison_page.render,
     }
-    for name, write in writers.items():
-        write_atomic(folder / name, write(comparison))
+    with staged_folder(folder) as staged:
+        for name, write in writers.items():
+            write_atomic(staged / name, write(comparison))
     return folder
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from probe import sums
 from probe.errors import UserError
 from probe.files import write_atomic
 from probe.report import page, thumbnails
@@ -29,6 +30,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     """A run's result; what is missing or damaged is named."""
     path = folder / RESULT if folder.is_dir() else folder
     try:
+        sums.check(path)
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UserError(

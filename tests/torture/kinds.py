@@ -14,8 +14,8 @@ Case = Callable[[Random], None]  # one try; raises AssertionError when the produ
 class Torture:
     """A row of the table that `make torture` prints.
 
-    `begin(folder)` prepares what all tries share (data, an undisturbed run) and returns the case. A case draws
-    all its luck from the Random it is given, so that seed and number name it for ever.
+    `begin(folder)` prepares what all tries share (data, an undisturbed run) and returns the case. A case
+    draws all its luck from the Random it is given, so that seed and number name it for ever.
     """
 
     name: str  # "kill: extraction"
@@ -23,3 +23,8 @@ class Torture:
     begin: Callable[[Path], Case]
     quick: int = 1  # tries in `make test`
     share: float = 1.0  # of the time that `make torture` gives, relative to the other rows
+    timeout: float = 60.0  # seconds after which a try hangs, and is lost
+
+    def luck(self, seed: int, number: int) -> Random:
+        """What the try of this number draws from."""
+        return Random(f"{seed}/{self.name}/{number}")
