@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from probe import data, environment
 from probe.evaluate import groups
-from probe.material import Material
+from probe.material import Material, device
 from probe.probing import Fit, Problem
 from probe.recipe import Recipe
 
@@ -50,7 +50,7 @@ def describe(
         },
         "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(fits)],
         **groups.origin(recipe.groups),
-        "environment": {**environment.describe(), "device": str(b.device)},
+        "environment": {**environment.describe(), "device": device()},
     }
 
 
