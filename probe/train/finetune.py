@@ -211,13 +211,13 @@ def _finish(job: Job, training: Training, scaling: Scaling, folder: Path) -> Tun
         record |= {"wise": rows, "alpha": alpha}
         network.take(wise.between(training.start, end, alpha))
     scores = training.evaluate(test)
-    network.to("cpu").requires_grad_(False)
+    trained = training.release()
     path = folder / weights.FILE
     if training.rank == 0:
         weights.save(job.backbone, path)
     training.accelerator.wait_for_everyone()
-    loss = training.method.loss.to("cpu")
-    return Tuned(job.backbone, export.fitted(network.head, scaling), path, scores, loss, record)
+    head = export.fitted(trained.network.head, scaling)
+    return Tuned(job.backbone, head, path, scores, trained.method.loss, record)
 
 
 def _at(job: Job, training: Training, state: dict[str, Tensor], alpha: float) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probe.errors import UserError
+from probe.train import sharding
 
 ASKED = "PROBE_PROCESSES"  # how many processes the launcher was told to start, over all machines
 LEAST_ON_CPU = 2  # two processes may share a single core, so that anything can be tried
@@ -82,6 +83,7 @@ def _on_gpus(world: World, command: list[str]) -> int:
         flags += ["--main_process_ip", world.address, "--main_process_port", str(world.port)]
     if world.config is not None:
         flags = ["--config_file", str(world.config), *flags]
+        flags += [word for name, value in sharding.LOADS_EVERYWHERE.items() for word in (f"--{name}", value)]
     else:
         flags += ["--mixed_precision", "no", "--dynamo_backend", "no"]
         flags += ["--multi_gpu"] if world.total > 1 else []
@@ -109,7 +111,7 @@ def _on_cpus(world: World, command: list[str]) -> int:
     from torch.distributed.run import get_args_parser, run
 
     if world.config is not None:
-        raise UserError("an Accelerate configuration file is for GPUs, and this machine has none")
+        os.environ.update(sharding.environment(world.config))
     flags = ["--nproc_per_node", str(world.processes)]
     if world.machines > 1:
         flags += ["--nnodes", str(world.machines), "--node_rank", str(world.machine_rank)]

@@ -12,10 +12,11 @@ import torch
 
 from probe.distributed import leave_at_exit
 from probe.errors import UserError
+from probe.train import sharding
 from probe.train.launch import check_world
 from probe.train.settings import Train
 
-SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "TP")  # averages, snapshots and checkpoints need whole weights
+REFUSED = ("DEEPSPEED", "MEGATRON_LM", "TP")
 PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
@@ -39,10 +40,12 @@ def accelerator(settings: Train) -> Any:
         log_with=list(settings.trackers) or None,
         project_dir="runs" if settings.trackers else None,
     )
-    if found.distributed_type.value in SHARDED:
+    if sharding.asked():
+        sharding.honour(found, settings)
+    if found.distributed_type.value in REFUSED:
         raise UserError(
-            f"the Accelerate configuration asks for {found.distributed_type.value}, which splits weights "
-            "between processes; here every process holds the whole model: use a configuration without it"
+            f"the Accelerate configuration asks for {found.distributed_type.value}, which is not supported; "
+            "weights are split with distributed_type: FSDP and fsdp_version: 2"
         )
     leave_at_exit()
     check_world()
@@ -56,9 +59,23 @@ def accelerator(settings: Train) -> Any:
 
 def prepare(accelerator: Any, objective: Any, optimizer: Any) -> tuple[Any, Any]:
     """Accelerate's wrappers around both, without torch's note about a word that Accelerate passes on."""
+    if accelerator.is_fsdp2:
+        return _shard(accelerator, objective, optimizer)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*broadcast_buffers", category=FutureWarning)
         return accelerator.prepare(objective, optimizer)
+
+
+def _shard(accelerator: Any, objective: Any, optimizer: Any) -> tuple[Any, Any]:
+    """Split the weights in place; evaluation gathers them as a training step does."""
+    from torch.distributed.fsdp import register_fsdp_forward_method
+
+    sharding.check_weights(objective, accelerator.state.fsdp_plugin)
+    if accelerator.native_amp:  # Accelerate leaves it to a policy, see `sharding.honour`
+        objective.forward = accelerator.autocast()(objective.forward)
+    split, prepared = accelerator.prepare(objective, optimizer)
+    register_fsdp_forward_method(split, "scores")
+    return split, prepared
 
 
 def stepper(accelerator: Any, prepared: Any) -> Callable[[], Any]:

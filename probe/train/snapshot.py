@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from probe.train import checkpoint
+from probe.train import checkpoint, shards
 
 if TYPE_CHECKING:
     from probe.train.loop import Training
@@ -32,7 +32,7 @@ class Progress:
 
 
 def of(training: Training) -> checkpoint.State:
-    """Weights, memories and the position; randomness is a function of the last."""
+    """Weights, memories and the position; randomness is a function of the last. All tensors are whole."""
     memory, numbers = checkpoint.of_optimizer(training.optimizer)
     scaler = training.accelerator.scaler
     about = {
@@ -46,12 +46,12 @@ def of(training: Training) -> checkpoint.State:
     }
     tensors = {
         "network": training.network.snapshot(),
-        "method": {name: t.detach().cpu().clone() for name, t in training.method.state_dict().items()},
+        "method": shards.snapshot(training.method.state_dict()),
         "optimizer": memory,
         "best": training.best,
     }
     if training.average is not None:
-        tensors["average"] = training.average.weights
+        tensors["average"] = shards.snapshot(training.average.weights)
     return checkpoint.State(about, tensors)
 
 
@@ -59,12 +59,12 @@ def restore(training: Training, state: checkpoint.State) -> None:
     """Make `training` what it was when `state` was taken of it."""
     about, tensors = state.about, state.tensors
     training.network.take(tensors["network"])
-    training.method.load_state_dict(tensors.get("method", {}))
+    shards.load(training.method, tensors.get("method", {}))
     checkpoint.into_optimizer(training.optimizer, tensors.get("optimizer", {}), about["optimizer"])
     training.best = tensors.get("best", {})
     if training.average is not None:
         for name, value in tensors["average"].items():
-            training.average.weights[name].copy_(value)
+            shards.put(training.average.weights[name], value)
     if about["scaler"] is not None:
         training.accelerator.scaler.load_state_dict(about["scaler"])
     training.position, training.progress = Position(**about["position"]), Progress(**about["progress"])
