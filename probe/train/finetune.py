@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import backbones
-from backbones.weights import Scratch
 from probe.data import Dataset
 from probe.evaluate.metrics import score
 from probe.fitted import FittedHead
@@ -21,7 +20,7 @@ from probe.heads import Head
 from probe.recipe import Recipe
 from probe.scaling import Scaling
 from probe.train import augment, export, runtime, switches, weights, wise
-from probe.train.building import check, make_head, make_method
+from probe.train.building import check, from_scratch, make_head, make_method
 from probe.train.feed import ImageFeed, default_workers
 from probe.train.loop import Task, Training
 from probe.train.network import Network
@@ -179,7 +178,7 @@ def _training(
     job: Job, method: Method, head: Head, scaling: Scaling, folder: Path, digest: str, show: bool
 ) -> Training:
     s = job.recipe.train
-    scratch = isinstance(backbones.registry.find(job.backbone.name).source, Scratch)
+    scratch = from_scratch(job.backbone.name)
     if s.batch_norm == "auto":
         s = s.model_copy(update={"batch_norm": "train" if scratch else "frozen"})
     task = Task(

@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from probe import distributed
+from probe.errors import UserError
 from probe.evaluate.metrics import score
 from probe.methods.base import Method
 from probe.progress import bar
@@ -153,7 +155,8 @@ class Training:
                 p = self.position
                 p.epoch, p.step, p.epochs = (0 if last else epoch + 1), 0, p.epochs + 1
                 p.stage = stage + 1 if last else stage
-                if self.folder is not None and self._due(self.between_checkpoints):
+                late = self.folder is not None and self._late(self.between_checkpoints)
+                if any(distributed.largest(int(late), device=self.device)):
                     self._save()
 
     def _run_epoch(self, epoch: int, epochs: int, advance: Any) -> None:
@@ -285,23 +288,20 @@ class Training:
 
     def _pause(self) -> None:
         """Between two steps: stop if asked, save if it is time. All processes do the same."""
-        received = self.stop.agreed(self.device)
+        late = self.folder is not None and self._late(60 * self.settings.checkpoint_minutes)
+        received, due = distributed.largest(self.stop.signal, int(late), device=self.device)
         if received:
             where = self._save()
             if self.rank == 0:
                 saved = f"; saved in {where}; the same command goes on from there" if where else ""
                 print(f"stopped after step {self.position.steps}{saved}", file=sys.stderr)
             raise Stopped(128 + received)
-        if self.folder is not None and self._due(60 * self.settings.checkpoint_minutes):
+        if due:
             self._save()
 
-    def _due(self, seconds: float) -> bool:
-        late = time.monotonic() - self._saved >= seconds
-        if self.processes == 1:
-            return late
-        flag = torch.tensor([int(late)], device=self.device)
-        torch.distributed.broadcast(flag, 0)  # the clocks of two processes never agree
-        return bool(flag)
+    def _late(self, seconds: float) -> bool:
+        """By this process's clock, which is no other's."""
+        return time.monotonic() - self._saved >= seconds
 
     def _save(self) -> Path | None:
         path = None
@@ -317,6 +317,13 @@ class Training:
     def _resume(self) -> bool:
         """Take up the last checkpoint, if there is one."""
         state = None if self.folder is None else checkpoint.latest(self.folder / "checkpoints", self.digest)
+        step = -1 if state is None else state.about["position"]["steps"]
+        last, least = distributed.largest(step, -step, device=self.device)
+        if last != -least:
+            raise UserError(
+                f"not every process finds the checkpoint of step {last} in {self.folder}; "
+                "give all machines the same folder"
+            )
         if state is None:
             self.log.rewind(-1)
             return False

@@ -31,17 +31,19 @@ def accelerator(settings: Train) -> Any:
     for tracker in settings.trackers:
         if find_spec(tracker) is None:
             raise UserError(f"the tracker {tracker} is not installed; pip install {tracker}, or leave it out")
+    plugin = sharding.check(settings) if sharding.asked() else None
     AcceleratorState._reset_state()  # a process may train several times, in different precisions
     found = Accelerator(
         # Without this word a CPU world of many processes silently becomes many worlds of one.
         cpu=not torch.cuda.is_available(),
         mixed_precision=PRECISION[settings.precision],
+        dynamo_backend="no",  # `train.compile` says it; a configuration file would compile what is wrapped
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
         log_with=list(settings.trackers) or None,
         project_dir="runs" if settings.trackers else None,
     )
-    if sharding.asked():
-        sharding.honour(found, settings)
+    if plugin is not None:
+        sharding.honour(found, plugin)
     if found.distributed_type.value in REFUSED:
         raise UserError(
             f"the Accelerate configuration asks for {found.distributed_type.value}, which is not supported; "

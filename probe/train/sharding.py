@@ -37,6 +37,9 @@ PLUGIN: Refusals = {
     ),
     "fsdp_activation_checkpointing would rename weights; leave it out and set "
     "train.grad_checkpointing=true": lambda p: p.activation_checkpointing,
+    "fsdp_ignored_modules would be trained by each process for itself; leave it out": lambda p: (
+        p.ignored_modules is not None
+    ),
 }
 RECIPE: Refusals = {
     "FSDP trains in fp32 or bf16 here; set train.precision=bf16": lambda s: s.precision == "fp16",
@@ -70,15 +73,14 @@ def environment(config: Path) -> dict[str, str]:
     return {ASKED: "true", **{RENAMED.get(name, name.upper()): str(value) for name, value in words.items()}}
 
 
-def honour(accelerator: Any, settings: Train) -> None:
-    """Make `accelerator` shard as the configuration says.
+def check(settings: Train) -> Any:
+    """What the configuration asks for, as Accelerate's plugin; raises where this recipe cannot have it."""
+    from accelerate import FullyShardedDataParallelPlugin
 
-    Accelerate looks for the plugin on GPUs only, and only at a process's first Accelerator; torch shards on
-    any device, so that a configuration can be tried anywhere.
-    """
-    from accelerate import DistributedType, FullyShardedDataParallelPlugin
-
-    plugin = FullyShardedDataParallelPlugin()
+    try:
+        plugin = FullyShardedDataParallelPlugin()
+    except ValueError as error:
+        raise UserError(f"the configuration's fsdp_config: {str(error).splitlines()[0]}") from error
     for refusals, given in ((PLUGIN, plugin), (RECIPE, settings)):
         for why, present in refusals.items():
             if present(given):
@@ -86,6 +88,17 @@ def honour(accelerator: Any, settings: Train) -> None:
     plugin.cpu_ram_efficient_loading = False
     # Autocast rounds what a layer computes, as without FSDP; a policy would round class statistics as well.
     plugin.mixed_precision_policy = None
+    return plugin
+
+
+def honour(accelerator: Any, plugin: Any) -> None:
+    """Make `accelerator` shard as the plugin says.
+
+    Accelerate looks for one on GPUs only, and only at a process's first Accelerator; torch shards on any
+    device, so that a configuration can be tried anywhere.
+    """
+    from accelerate import DistributedType
+
     accelerator.state.distributed_type = DistributedType.FSDP
     accelerator.state.fsdp_plugin = plugin
 
@@ -95,7 +108,7 @@ def check_weights(objective: nn.Module, plugin: Any) -> None:
     for name, parameter in objective.named_parameters():
         if parameter.ndim == 0:
             raise UserError(f"FSDP cannot split {name}, a weight without dimensions; train without FSDP")
-    kinds = Counter(type(module).__name__ for module in objective.modules() if any(module.children()))
+    kinds = Counter(type(module).__name__ for module in objective.modules() if module._modules)
     for name in plugin.transformer_cls_names_to_wrap or ():
         if name not in kinds:
             repeated = ", ".join(kind for kind, times in kinds.most_common() if times > 1) or "none"
