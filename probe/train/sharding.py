@@ -108,7 +108,7 @@ def check_weights(objective: nn.Module, plugin: Any) -> None:
     for name, parameter in objective.named_parameters():
         if parameter.ndim == 0:
             raise UserError(f"FSDP cannot split {name}, a weight without dimensions; train without FSDP")
-    kinds = Counter(type(module).__name__ for module in objective.modules() if module._modules)
+    kinds = Counter(type(module).__name__ for module in objective.modules() if list(module.children()))
     for name in plugin.transformer_cls_names_to_wrap or ():
         if name not in kinds:
             repeated = ", ".join(kind for kind, times in kinds.most_common() if times > 1) or "none"
