@@ -82,6 +82,7 @@ def _on_gpus(world: World, command: list[str]) -> int:
     if world.machines > 1:
         flags += ["--main_process_ip", world.address, "--main_process_port", str(world.port)]
     if world.config is not None:
+        sharding.read(world.config)  # Accelerate's launcher would say in many lines what is wrong with it
         flags = ["--config_file", str(world.config), *flags]
         flags += [word for name, value in sharding.LOADS_EVERYWHERE.items() for word in (f"--{name}", value)]
     else:

@@ -16,7 +16,6 @@ from probe.train import sharding
 from probe.train.launch import check_world
 from probe.train.settings import Train
 
-REFUSED = ("DEEPSPEED", "MEGATRON_LM", "TP")
 PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
@@ -44,11 +43,7 @@ def accelerator(settings: Train) -> Any:
     )
     if plugin is not None:
         sharding.honour(found, plugin)
-    if found.distributed_type.value in REFUSED:
-        raise UserError(
-            f"the Accelerate configuration asks for {found.distributed_type.value}, which is not supported; "
-            "weights are split with distributed_type: FSDP and fsdp_version: 2"
-        )
+    sharding.check_kind(found.distributed_type.value)
     leave_at_exit()
     check_world()
     world = int(os.environ.get("WORLD_SIZE", 1))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ASKED = "ACCELERATE_USE_FSDP"  # set by Accelerate's launcher
 # Every process loads its own weights; otherwise transformers would leave them empty on all but one.
 LOADS_EVERYWHERE = {"fsdp_cpu_ram_efficient_loading": "false"}
+REFUSED = ("DEEPSPEED", "MEGATRON_LM", "TP")
 RENAMED = {"fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP"}
 
 # What cannot be, and what to do instead: of the configuration, and of the recipe beside it.
@@ -55,21 +56,41 @@ def asked() -> bool:
     return os.environ.get(ASKED, "").lower() == "true"
 
 
-def environment(config: Path) -> dict[str, str]:
-    """What Accelerate's launcher tells its processes about FSDP; on CPUs it would tell them nothing."""
+def read(config: Path) -> tuple[str, dict[str, Any]]:
+    """How an Accelerate configuration file wants to train, and its `fsdp_config`."""
     from accelerate.commands.config.config_args import load_config_from_file
 
     try:
         given = load_config_from_file(str(config))
     except Exception as error:  # a YAML error, an unknown key, a missing file: whatever its reader finds
         raise UserError(f"{config} is no Accelerate configuration: {str(error).splitlines()[0]}") from error
-    kind = getattr(given.distributed_type, "value", given.distributed_type)
+    kind = str(getattr(given.distributed_type, "value", given.distributed_type))
+    check_kind(kind)
+    return kind, given.fsdp_config or {}
+
+
+def check_kind(kind: str) -> None:
+    """Refuse the ways of splitting weights that are not FSDP.
+
+    DeepSpeed keeps weights and optimiser memory in flat vectors of its own, behind its own calls to read and
+    write them, and couples backward pass and step; FSDP splits the same things and leaves them tensors.
+    """
+    if kind in REFUSED:
+        raise UserError(
+            f"distributed_type: {kind} is not supported; use distributed_type: FSDP with fsdp_version: 2 "
+            "and fsdp_reshard_after_forward: true for what DeepSpeed calls stage 3, false for stage 2"
+        )
+
+
+def environment(config: Path) -> dict[str, str]:
+    """What Accelerate's launcher tells its processes about FSDP; on CPUs it would tell them nothing."""
+    kind, given = read(config)
     if kind != "FSDP":
         raise UserError(
             f"{config} says distributed_type: {kind}; this machine has no GPU, and on CPUs only FSDP is "
             "taken from a configuration file"
         )
-    words = {**given.fsdp_config, **LOADS_EVERYWHERE}
+    words = {**given, **LOADS_EVERYWHERE}
     return {ASKED: "true", **{RENAMED.get(name, name.upper()): str(value) for name, value in words.items()}}
 
 

@@ -168,10 +168,14 @@ def test_layers_that_are_not_there_are_named_with_those_that_are(config, monkeyp
 
 
 @pytest.mark.parametrize("kind", ["DEEPSPEED", "MEGATRON_LM"])
-def test_other_ways_to_spread_weights_are_refused_and_the_way_is_named(monkeypatch, kind):
+def test_other_ways_to_spread_weights_are_refused_and_the_way_is_named(config, monkeypatch, kind):
     import accelerate
 
+    monkeypatch.setenv(launch.ASKED, "1")
     found = SimpleNamespace(distributed_type=accelerate.DistributedType[kind], num_processes=1)
     monkeypatch.setattr(accelerate, "Accelerator", lambda **_: found)
-    with pytest.raises(UserError, match=rf"asks for {kind}.*distributed_type: FSDP"):
+    with pytest.raises(UserError, match=rf"{kind} is not supported; use distributed_type: FSDP"):
         runtime.accelerator(Train())
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(UserError, match=rf"{kind} is not supported; use distributed_type: FSDP"):
+        launch.launch(World(2, config=config(kind)), [])
