@@ -39,7 +39,7 @@ DEFAULTS = {
 def make(network: Network, method: nn.Module, name: str, settings: Train, *, fused: bool = True) -> Optimizer:
     """The optimiser `name` over the network's parameters and the method's own.
 
-    `fused`: one kernel for all parameters, which torch does not have for sharded ones.
+    `fused`: SGD in one kernel for all parameters, which torch does not have for sharded ones.
     """
     default = DEFAULTS[name]
     lr = settings.lr or default.lr
@@ -52,7 +52,7 @@ def make(network: Network, method: nn.Module, name: str, settings: Train, *, fus
     if name == "sgd":
         momentum = settings.momentum
         return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=fused)
-    return torch.optim.AdamW(groups, lr=lr, fused=fused)
+    return torch.optim.AdamW(groups, lr=lr, fused=True)
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:

@@ -58,7 +58,7 @@ def together(tmp_path_factory, models):
 @pytest.mark.parametrize("name", sharded_world.cases(Path()))
 def test_losses_weights_and_evaluation_are_those_of_one_process(alone, together, name):
     one, two = (json.loads((out / f"{name}.json").read_text()) for out in (alone, together))
-    assert two["held"] < 0.6 * one["held"]  # weights a process has between two steps
+    assert two["held"] < 0.7 * one["held"]  # weights a process has between two steps
     for a, b in zip(one["epochs"], two["epochs"], strict=True):
         assert b["loss"] == pytest.approx(a["loss"], rel=1e-5)
         assert b.get("validation") == a.get("validation")
