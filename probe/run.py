@@ -249,6 +249,8 @@ def write(
 
         log = learning.log(work, len(mine.fits))
     with staged_folder(folder) as staged:
+        if trains(recipe):
+            learning.keep_tracking(work, len(mine.fits), staged)
         write_atomic(staged / "recipe.yaml", recipe.to_yaml())
         write_atomic(staged / "result.json", json.dumps(result, indent=2, allow_nan=False))
         fitted.save(mine.fits[0].head, staged, about)
@@ -259,5 +261,5 @@ def write(
         write_atomic(staged / thumbnails.FILE, json.dumps(thumbs))
         write_atomic(staged / "report.html", page.render(result, thumbnails=thumbs))
         write_atomic(staged / "log.jsonl", log)
-        sums.record(staged, {path.name for path in staged.iterdir()} - DRAWN_AGAIN)
+        sums.record(staged, {path.name for path in staged.iterdir() if path.is_file()} - DRAWN_AGAIN)
     return folder

@@ -68,7 +68,7 @@ class Training:
     ) -> None:
         self.task, self.settings, self.seed, self.folder, self.digest = task, settings, seed, folder, digest
         self.network, self.method, self.feed = task.network, task.method, task.feed
-        self.accelerator = accelerator or runtime.accelerator(settings)
+        self.accelerator = accelerator or runtime.accelerator(settings, folder)
         self.device: torch.device = self.accelerator.device
         self.rank: int = self.accelerator.process_index
         self.processes: int = self.accelerator.num_processes
