@@ -101,8 +101,7 @@ def test_trackers_write_into_the_run_folder_and_nowhere_else(vit, colours, cache
     done = run(r, cache=cache, out=tmp_path / "runs")
     assert list(elsewhere.iterdir()) == []
     for seed in (0, 1):
-        (events,) = (done.folder / "tracking" / f"seed-{seed}").rglob("events.*.0")
-        found = EventAccumulator(str(events.parent)).Reload()
+        found = EventAccumulator(str(done.folder / "tracking" / f"seed-{seed}" / "probe")).Reload()
         lines = [json.loads(line) for line in (done.folder / "log.jsonl").read_text().splitlines()]
         losses = [line["loss"] for line in lines if line["seed"] == seed and "lr" in line]
         assert np.allclose([event.value for event in found.Scalars("loss")], losses, rtol=1e-5)
