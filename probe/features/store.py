@@ -130,7 +130,7 @@ class Entry:
 
     def complete(self) -> tuple[dict[int, Path] | None, list[Problem]]:
         """The entry's shards if all is sound, else None and what is damaged (nothing, if just unfinished)."""
-        refuse_strangers(self.folder.parent, self.folder, *_listing(self.folder))
+        refuse_strangers(self.folder.parent, self.folder, self.folder / MANIFEST)
         try:
             shards = self.committed()
         except (ValueError, UnicodeDecodeError) as error:
@@ -141,6 +141,7 @@ class Entry:
             ) from error
         if shards is None:
             return None, []
+        refuse_strangers(*shards.values())
         problems = self.problems(shards.values())
         return (None if problems else shards), problems
 
