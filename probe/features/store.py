@@ -98,7 +98,12 @@ class Entry:
     def __init__(self, root: Path, key: Key) -> None:
         self.key = key
         # the key alone decides: an entry made under another name of the same thing is the same entry
-        same = sorted(root.glob(f"*-{key.hash[:SHORT]}"))
+        try:
+            same = sorted(root.glob(f"*-{key.hash[:SHORT]}"))
+        except OSError as error:
+            raise UserError(
+                f"cannot read the cache {root}: {error.strerror}; give another --cache"
+            ) from error
         self.folder = same[0] if same else root / key.folder
         self._sound: set[tuple[str, int, int]] = set()  # verified in this process: name, size, time
 

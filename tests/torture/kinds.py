@@ -21,7 +21,7 @@ class Torture:
     name: str  # "kill: extraction"
     promise: str  # what must hold, in a phrase
     begin: Callable[[Path], Case]
-    quick: int = 1  # tries in `make test`
+    quick: int = 1  # tries in `make test`; 0 where preparing takes too long for it
     share: float = 1.0  # of the time that `make torture` gives, relative to the other rows
     timeout: float = 60.0  # seconds after which a try hangs, and is lost
 

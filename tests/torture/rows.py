@@ -7,7 +7,10 @@ from importlib import import_module
 
 from torture.kinds import Torture
 
-FAULTS: tuple[str, ...] = ("kill",)  # what can happen to a run: modules of this package, in the table's order
+FAULTS: tuple[str, ...] = (
+    "kill",
+    "disk",
+)  # what can happen to a run: modules of this package, in the table's order
 INPUTS: tuple[str, ...] = ()  # what can be given to it
 
 
