@@ -13,7 +13,7 @@ from probe import sums
 from probe.features import inventory
 from torture.children import Child, last_line, ranks
 from torture.kinds import Case, Torture
-from torture.tiny import World, contents, leftovers, small_shards
+from torture.tiny import World, contents, hasten, leftovers
 
 Words = Callable[[World, Path], list[str]]  # the command that works in a folder
 
@@ -66,7 +66,7 @@ class Job:
         cache = {"PROBE_CACHE": str(self.place / "cache")}
         told = (words or self.scene.words)(self.world, self.place)
         return [
-            Child(told, self.place / f"said-{rank}", environment=environment | cache, before=small_shards)
+            Child(told, self.place / f"said-{rank}", environment=environment | cache, before=hasten)
             for rank, environment in enumerate(environments)
         ]
 

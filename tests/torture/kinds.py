@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from probe.errors import UserError
+
 Case = Callable[[Random], None]  # one try; raises AssertionError when the product broke its promise
 
 
@@ -28,3 +30,12 @@ class Torture:
     def luck(self, seed: int, number: int) -> Random:
         """What the try of this number draws from."""
         return Random(f"{seed}/{self.name}/{number}")
+
+
+def complaint(attempt: Callable[[], object]) -> str | None:
+    """What the product said when it refused something; None if it did it."""
+    try:
+        attempt()
+    except UserError as refused:
+        return str(refused)
+    return None

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from torture.tiny import small_shards
+from torture.tiny import hasten
 
 Flush = Callable[[int], None]
 
@@ -30,7 +30,7 @@ class Flushes:
     counted: Path | None = None  # a file that gets a byte a flush
 
     def __call__(self) -> None:
-        small_shards()
+        hasten()
         os.fsync = self._instead_of(os.fsync)
 
     @contextmanager
@@ -67,6 +67,6 @@ class FileSizeLimit:
     bytes: int
 
     def __call__(self) -> None:
-        small_shards()
+        hasten()
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (self.bytes, self.bytes))
