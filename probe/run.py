@@ -7,6 +7,7 @@ The folder appears whole or not at all.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -110,6 +111,7 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
         }
     with clock("diagnostics"):
         result["diagnostics"] = examine(problem, material, learnt, ranking, result["margins"])
+    check_numbers(result)
     result = json.loads(json.dumps({**result, "timing": clock.table()}, allow_nan=False))
     if rank_of_process() == 0:
         write(recipe, out, result, mine, material, guesses, work)
@@ -163,6 +165,25 @@ def check(recipe: Recipe) -> None:
     if method not in losses.catalogue.METHODS:
         raise UserError(f"{method.name} is trained: use --solver sgd, or --finetune")
     probing.check(recipe.method, recipe.solver)
+
+
+def check_numbers(result: dict[str, Any]) -> None:
+    """Refuse to write a result that holds NaN or infinity: weights can grow too large for any sum of them."""
+    bad = next(_not_finite(result, ""), None)
+    if bad is not None:
+        raise UserError(
+            f"training ended with weights so large that the result is not finite ({bad}), so nothing was "
+            "written. Try a smaller train.lr, train.clip=1, or a larger solver.l2"
+        )
+
+
+def _not_finite(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, (dict, list, tuple)):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in parts:
+            yield from _not_finite(part, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield path
 
 
 def rank(
