@@ -250,20 +250,20 @@ def margin_history(view: View) -> Chart | None:
     ordered = sorted(final, key=lambda name: final[name])
     followed = list(dict.fromkeys(ordered[: HISTORY // 2] + ordered[-HISTORY // 2 :]))
     where = {name: k for k, name in enumerate(final)}
-    columns = {"step": "epoch", "class": "class", "value": "margin γ"}
-    rows = [(p["epoch"], name, float(f"{p['gamma'][where[name]]:.5g}")) for p in history for name in followed]
+    columns = {"step": "step", "class": "class", "value": "margin γ"}
+    rows = [(point["step"], name, point["gamma"][where[name]]) for point in history for name in followed]
     return Chart(
         "margin-history",
         "MR² margins over training",
-        "The classes with the smallest and the largest final margins.",
+        "The classes with the smallest and the largest final margins; a class has margin 1 until it is seen.",
         columns,
         rows,
         {
             "width": "container",
             "height": HEIGHT,
-            "mark": {"type": "line", "point": True},
+            "mark": "line",
             "encoding": {
-                "x": quantity("step", "epoch"),
+                "x": quantity("step", "training step", nice=False),
                 "y": quantity("value", "margin γ"),
                 "color": series("class", followed),
                 "tooltip": hint(columns),
