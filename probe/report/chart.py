@@ -140,6 +140,25 @@ def shade(order: Sequence[str]) -> Spec:
     }
 
 
+def intervals(title: str, columns: Mapping[str, str], **encoding: Any) -> list[Spec]:
+    """Layers of a chart of gains: a dashed line at 0, a bar from `low` to `high`, a dot at `gain`."""
+    across = {"y": {"value": 0}, "y2": {"value": "height"}}
+    return [
+        {
+            "mark": {"type": "rule", "strokeDash": [3, 3]},
+            "encoding": {"x": {"datum": 0, "type": "quantitative"}, **across},
+        },
+        {
+            "mark": {"type": "rule", "strokeWidth": 3},
+            "encoding": {"x": quantity("low", title), "x2": {"field": "high"}, **encoding},
+        },
+        {
+            "mark": {"type": "point", "size": 90, "opacity": 1},
+            "encoding": {"x": quantity("gain", title), **encoding, "tooltip": hint(columns)},
+        },
+    ]
+
+
 def hint(columns: Mapping[str, str]) -> list[Spec]:
     """What hovering shows: every column, numbers rounded."""
     text = {"class", "group", "method", "classifier", "statistic", "verdict", "data", "backbone"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from probe.report import exports, words
-from probe.report.chart import HEIGHT, Chart, hint, lines, quantity, series, shade
+from probe.report.chart import HEIGHT, Chart, hint, intervals, lines, quantity, series, shade
 from probe.report.markup import element, table, text
 from probe.report.page import assemble, figure, section
 from probe.report.words import gain_interval, percent, plural, signed
@@ -65,10 +65,9 @@ def _cell(statistic: Mapping[str, Any] | None) -> str:
     if gain is None:
         return shown
     said = words.verdict(gain)
-    tone = {"better": "better", "worse": "worse"}.get(said, "unclear")
     hover = f"p after Holm {gain['p_holm']:.3g}: {said}"
     star = "*" if gain["clear"] else ""
-    bracket = element("span", f"({signed(gain['mean'])}{star})", cls=tone, title=hover)
+    bracket = element("span", f"({signed(gain['mean'])}{star})", cls=words.TONE[said], title=hover)
     return f"{shown} {bracket}{element('small', gain_interval(gain['ci']), cls='interval')}"
 
 
@@ -126,7 +125,6 @@ def hard_gains(comparison: Comparison, rows: list[Mapping[str, Any]]) -> Chart:
             )
     values.sort(key=lambda v: -v[2])
     colour = series("method", list(dict.fromkeys(row["method"] for row in rows)))
-    axis = "gain on the hardest group, points"
     return Chart(
         "hard-gains",
         f"Gain over {comparison['reference']} on the hardest group",
@@ -136,29 +134,8 @@ def hard_gains(comparison: Comparison, rows: list[Mapping[str, Any]]) -> Chart:
         {
             "width": "container",
             "height": 30 * len(values),
-            "encoding": {
-                "y": {**lines("run", [v[0] for v in values]), "axis": {"labelLimit": 320}},
-                "color": colour,
-            },
-            "layer": [
-                {
-                    "mark": {"type": "rule", "strokeDash": [3, 3]},
-                    "encoding": {
-                        "x": {"datum": 0, "type": "quantitative"},
-                        "y": {"value": 0},
-                        "y2": {"value": "height"},
-                        "color": {"value": "#9aa1ac"},
-                    },
-                },
-                {
-                    "mark": {"type": "rule", "strokeWidth": 3},
-                    "encoding": {"x": quantity("low", axis), "x2": {"field": "high"}},
-                },
-                {
-                    "mark": {"type": "point", "size": 80, "opacity": 1},
-                    "encoding": {"x": quantity("gain", axis), "tooltip": hint(columns)},
-                },
-            ],
+            "encoding": {"y": {**lines("run", [v[0] for v in values]), "axis": {"labelLimit": 320}}},
+            "layer": intervals("gain on the hardest group, points", columns, color=colour),
         },
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 MINUS = "\N{MINUS SIGN}"
 UNKNOWN = "\N{EN DASH}"
 NO_CHANGE = "no clear change"
+TONE = {"better": "better", "worse": "worse", NO_CHANGE: "unclear", UNKNOWN: "unclear"}  # styles of the page
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
