@@ -104,7 +104,12 @@ def _bar(row: Row) -> str:
 
 def _reference(reference: Mapping[str, Any], name: str) -> Column:
     accuracy = {row["name"]: row["accuracy"] for row in reference["by_class"]}
-    return Column(f"{name} %", lambda row: percent(accuracy[row["name"]]), lambda row: accuracy[row["name"]])
+    return Column(
+        f"{name} %",
+        lambda row: percent(accuracy[row["name"]]),
+        lambda row: accuracy[row["name"]],
+        optional=True,
+    )
 
 
 def _gains(gains: Mapping[str, Row]) -> Iterator[Column]:

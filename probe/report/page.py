@@ -37,7 +37,9 @@ def render(result: Mapping[str, Any], *, thumbnails: Mapping[str, str] | None = 
         section(
             "accuracy",
             "Which classes suffer",
-            "".join(figure(c) for c in results) + sections.groups_table(result),
+            "".join(figure(c) for c in results)
+            + element("h3", "Every group")
+            + sections.groups_table(result),
         ),
         section("table", "Every class", class_table(result)),
     ]

@@ -59,8 +59,8 @@ own_share = _along(
     "G_p, images' worth of probability",
     name="own-probability",
     title="Own probability G_p",
-    note="Probability that a class's own images give to it, summed; with G_n it makes all that the class "
-    "gets. With as many images a class, lower means less sure of its own.",
+    note="Probability that a class's own images give to it, summed: at most its number of test images. "
+    "G_n and G_p of all classes together are the number of test images.",
 )
 weight_norms = _along(
     "weight_norm",
@@ -305,7 +305,7 @@ def feature_map(view: View) -> Chart | None:
                     "field": "class",
                     "type": "nominal",
                     "scale": {"scheme": "tableau10"},
-                    "legend": {"orient": "bottom", "columns": 4},
+                    "legend": {"orient": "bottom", "columns": {"expr": "width < 500 ? 2 : 4"}},
                 },
                 "shape": {
                     "field": "right",

@@ -161,7 +161,7 @@ def confusions(result: Result, thumbnails: Mapping[str, str]) -> str:
         )
         images = "".join(
             f'<img src="{text(thumbnails[i])}" alt="{text(row["true"])}, taken for {text(row["predicted"])}" '
-            'loading="lazy" width="62" height="62">'
+            'decoding="async" width="62" height="62">'
             for i in row.get("ids", [])
             if thumbnails.get(i, "").startswith("data:image/")
         )
