@@ -53,7 +53,9 @@ def test_a_run_prints_its_table_and_json_on_request(colours, cache, tmp_path):
     done = invoke(*words, *places)
     assert done.exit_code == 0, done.output
     assert all(word in done.output for word in ("overall", "easy", "hard", "vs erm", "margins", "saved"))
-    assert max(map(len, done.output.splitlines())) <= 80
+    *table, saved = done.output.splitlines()
+    assert max(map(len, table)) <= 80
+    assert saved.startswith("saved: ")
     done = invoke(*words, *places, "--json")
     assert json.loads(done.output)["test"]["groups"].keys() == {"easy", "medium", "hard"}
 

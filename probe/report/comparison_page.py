@@ -25,7 +25,8 @@ def render(comparison: Comparison) -> str:
         body.append(section("ranking", "Ranking by hard-class gain", _rankings(comparison)))
     if comparison["failed"]:
         body.append(section("failed", "What failed", _failures(comparison)))
-    title = f"{', '.join(names['method'])} on {', '.join(names['data'])}" if rows else "Comparison"
+    on = ", ".join(map(words.data, names["data"]))
+    title = f"{', '.join(names['method'])} on {on}" if rows else "Comparison"
     said = [plural(len(rows), "run"), *(plural(len(v), k) for k, v in names.items() if k != "data")]
     return assemble(title, text(", ".join([*said, *comparison["remarks"]])), body, charts)
 
@@ -46,10 +47,10 @@ def _tables(comparison: Comparison) -> str:
             for row in rows
         ]
         parts.append(
-            element("h3", text(data))
+            element("h3", text(words.data(data)), title=data)
             + element(
                 "div",
-                table(heading, body, caption=f"Accuracy % on {data}", numeric=2),
+                table(heading, body, caption=f"Accuracy % on {words.data(data)}", numeric=2),
                 cls="scroll",
                 tabindex="0",
             )
@@ -118,7 +119,7 @@ def hard_gains(comparison: Comparison, rows: list[Mapping[str, Any]]) -> Chart:
     for row in rows:
         gain = list(row["statistics"].values())[-1]["gain"]
         if gain is not None:
-            label = f"{row['backbone']}, {row['data']}, {row['method']}"
+            label = f"{row['backbone']}, {words.data(row['data'])}, {row['method']}"
             numbers = (round(100 * v, 3) for v in (gain["mean"], *gain["ci"]))
             values.append(
                 (label, row["method"], *numbers, float(f"{gain['p_holm']:.3g}"), words.verdict(gain))
@@ -150,7 +151,7 @@ def relative_improvements(rows: list[Mapping[str, Any]]) -> Chart:
         "relative": "relative improvement %",
     }
     values = [
-        (row["data"], row["backbone"], row["method"], name, round(100 * s["relative"], 3))
+        (words.data(row["data"]), row["backbone"], row["method"], name, round(100 * s["relative"], 3))
         for row in rows
         for name, s in row["statistics"].items()
         if name != "overall" and s["relative"] is not None

@@ -40,6 +40,11 @@ def verdict(gain: Mapping[str, Any] | None) -> str:
     return "better" if gain["mean"] > 0 else "worse"
 
 
+def data(name: str) -> str:
+    """What people call a data set: the last part of a path or a hub id."""
+    return name.rstrip("/").rpartition("/")[2] or name
+
+
 def groups(result: Mapping[str, Any]) -> str:
     """`groups by crossfit`, `groups by reference runs/clip-rn50-pets-erm-1a2b3c4d`."""
     return " ".join(filter(None, ("groups by", result["groups_by"], result.get("groups_from"))))
