@@ -10,7 +10,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +114,14 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     check_numbers(result)
     result = json.loads(json.dumps({**result, "timing": clock.table()}, allow_nan=False))
     if rank_of_process() == 0:
-        write(recipe, out, result, mine, material, guesses, work)
+        with clock("report"):
+            small = thumbnails.of_confusions(material.data["test"], result["diagnostics"])
+            pages = {
+                thumbnails.FILE: json.dumps(small),
+                "report.html": page.render(result, thumbnails=small),
+            }
+        result["timing"] = clock.table()
+        write(recipe, out, result, mine, material, guesses, work, pages)
         shutil.rmtree(work, ignore_errors=True)
     return Run(out / recipe.slug, result)
 
@@ -253,8 +260,9 @@ def write(
     material: Material,
     guesses: Sequence[Predictions],
     work: Path,
+    pages: Mapping[str, str],
 ) -> Path:
-    """The run folder; it replaces an older one of the same recipe, whole."""
+    """The run folder, with the `pages` by name; it replaces an older one of the same recipe, whole."""
     folder = out / recipe.slug
     test = material.features["test"]
     about = {
@@ -278,9 +286,8 @@ def write(
         if mine.tuned is not None:
             write_atomic(staged / mine.tuned.weights.name, mine.tuned.weights.read_bytes())
         predictions.write(staged / "predictions.parquet", guesses, test.ids, test.y, test.class_names)
-        thumbs = thumbnails.of_confusions(material.data["test"], result["diagnostics"])
-        write_atomic(staged / thumbnails.FILE, json.dumps(thumbs))
-        write_atomic(staged / "report.html", page.render(result, thumbnails=thumbs))
         write_atomic(staged / "log.jsonl", log)
+        for name, content in pages.items():
+            write_atomic(staged / name, content)
         sums.record(staged, {path.name for path in staged.iterdir() if path.is_file()} - DRAWN_AGAIN)
     return folder

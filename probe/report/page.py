@@ -15,6 +15,7 @@ from probe.files import write_atomic
 from probe.location import cache_root, refuse_strangers
 from probe.report import charts, panels, sections
 from probe.report.chart import DARK, LIGHT, Chart, theme
+from probe.report.class_table import class_table
 from probe.report.markup import element, json_in_script, text
 from probe.seal import sealed, unsealed
 
@@ -33,8 +34,14 @@ def render(result: Mapping[str, Any], *, thumbnails: Mapping[str, str] | None = 
     results, diagnostics = list(charts.of_result(result)), list(panels.of_result(result))
     body = [
         element("section", sections.cards(result) + sections.remarks(result), aria_label="Headline results"),
-        section("accuracy", "Which classes suffer", "".join(figure(c) for c in results)),
-        section("table", "Every class", sections.class_table(result)),
+        section(
+            "accuracy",
+            "Which classes suffer",
+            "".join(figure(c) for c in results)
+            + element("h3", "Every group")
+            + sections.groups_table(result),
+        ),
+        section("table", "Every class", class_table(result)),
     ]
     if sections.has_confusions(result):
         body.append(

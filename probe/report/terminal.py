@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 BLANK = Text("")
 EXTREMES = 3  # how many of the worst and best classes are shown
+NAME = 32  # columns of a class name: two of them, with their numbers, fit into 80
+WIDTH = 80
 
 
 def percent(fraction: float) -> str:
@@ -22,19 +25,25 @@ def signed(fraction: float) -> str:
     return f"{100 * fraction:+.2f}"
 
 
-def plain(name: str, width: int = 34) -> str:
-    """A class name fit for a terminal: no control characters, not too long."""
+def plain(name: str, width: int = NAME) -> str:
+    """A name fit for a terminal: no control characters, not too wide (some letters take two columns)."""
     clean = "".join(c if c.isprintable() else "�" for c in name)
-    return clean if len(clean) <= width else clean[: width - 1] + "…"
+    return clean if cell_len(clean) <= width else set_cell_size(clean, width - 1).rstrip() + "…"
 
 
 def show(result: Mapping[str, Any], folder: str, console: Console | None = None) -> None:
     """Print the result of one run."""
-    console = console or Console(highlight=False)
-    console.print(Group(*sections(result, folder)))
+    write(sections(result), folder, console)
 
 
-def sections(result: Mapping[str, Any], folder: str) -> Iterator[RenderableType]:
+def write(parts: Iterable[RenderableType], folder: str, console: Console | None = None) -> None:
+    """Print some parts and where it all is: names stay names, and the path is one word that can be copied."""
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    console.print(Group(*parts))
+    console.print(Text(f"saved: {folder}", style="dim"), soft_wrap=True)
+
+
+def sections(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield _headline(result)
     yield BLANK
     yield _accuracies(result)
@@ -46,7 +55,6 @@ def sections(result: Mapping[str, Any], folder: str) -> Iterator[RenderableType]
     for remark in result.get("remarks", []):
         yield Text(f"note: {remark}", style="yellow")
     yield _times(result["timing"])
-    yield Text(f"saved: {folder}", style="dim")
 
 
 def _headline(result: Mapping[str, Any]) -> Text:
@@ -58,13 +66,15 @@ def _headline(result: Mapping[str, Any]) -> Text:
         chosen = "given" if recipe["solver"]["l2"] else "by validation"
         ends = dict.fromkeys((strength[0], strength[-1]))
         how += f", l2 {' to '.join(f'{v:.3g}' for v in ends)} {chosen}"
-    head = Text()
-    head.append(f"{result['backbone']['name']} on {plain(data['name'])}", style="bold")
-    head.append(f"  {recipe['method']['name']} ({how}), {seeds}\n")
+    what = f"{plain(result['backbone']['name'])} on {plain(data['name'])}"
+    method = f"{recipe['method']['name']} ({how}), {seeds}"
+    head = Text(what, style="bold")
+    head.append("  " if cell_len(what) + cell_len(method) + 2 <= WIDTH else "\n")
+    head.append(f"{method}\n", style="not bold")
     head.append(
         f"{len(result['test']['by_class'])} classes, {data['sizes']['train']:,} training "
         f"and {data['sizes']['test']:,} test images",
-        style="dim",
+        style="not bold dim",
     )
     return head
 
@@ -89,7 +99,7 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
     for name, group in test["groups"].items():
         if group["accuracy"] is None:  # no test image in any of its classes
             continue
-        row(f"{name} ({len(group['classes'])})", group["accuracy"], group["ci"], name)
+        row(f"{plain(name, 16)} ({len(group['classes'])})", group["accuracy"], group["ci"], name)
     return table
 
 
@@ -111,7 +121,7 @@ def _extremes(by_class: list[dict[str, Any]]) -> Table:
     known = sorted((row for row in by_class if row["n"]), key=lambda row: row["accuracy"])
     table = _table("%", first="right")
     table.add_column("worst classes", no_wrap=True)
-    table.add_column("%", justify="right", no_wrap=True)
+    table.add_column("%", justify="right", no_wrap=True, min_width=5)
     table.add_column("best classes", no_wrap=True)
     for worst, best in list(zip(known, reversed(known), strict=True))[:EXTREMES]:
         table.add_row(

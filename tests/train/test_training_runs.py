@@ -52,6 +52,11 @@ def test_fine_tuning_writes_the_tuned_weights_and_predicts_with_them(vit, colour
     guesses = predict(done.folder, [colours / i for i in mine["id"]], top=1)
     assert [g["classes"][0]["name"] for g in guesses] == [names[k] for k in mine["prediction"]]
     assert np.allclose([g["classes"][0]["probability"] for g in guesses], mine["probability"], atol=1e-4)
+    history = done.result["margins"]["history"]
+    assert history[0]["step"] == 0
+    assert len(history) > 2
+    assert {len(point["gamma"]) for point in history} == {len(names)}
+    assert 'id="chart-margin-history"' in (done.folder / "report.html").read_text()
 
 
 def test_methods_that_are_more_than_a_loss_name_the_way_to_run_them(vit, colours, cache, tmp_path):
