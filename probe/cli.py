@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import click
 
 from probe.errors import UserError
+from probe.printable import one_line, printable
 from probe.train.launch import World, inside, launch, rank
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -25,19 +28,39 @@ cache_option = click.option(
 )
 
 
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Every mistake in what was given, words or content, is one line on stderr and exit code 2."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except (UserError, click.ClickException) as error:
+        if rank() == 0:  # one line, however many processes fail
+            click.echo(f"error: {one_line(_told(error))}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        click.echo("stopped; the same command goes on where it was", err=True)
+        sys.exit(130)
+
+
+def _told(error: Exception) -> str:
+    if not isinstance(error, click.ClickException):
+        return str(error)
+    at = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "probe"
+    return f"{error.format_message()} See `{at} --help`"
+
+
 class Commands(click.Group):
-    """A group whose user errors are one line on stderr and exit code 2."""
+    """A group whose errors are one line each."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with plain_errors():
+            return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with plain_errors():
             return super().invoke(ctx)
-        except UserError as error:
-            if rank() == 0:  # one line, however many processes fail
-                click.echo(f"error: {error}", err=True)
-            ctx.exit(2)
-        except KeyboardInterrupt:
-            click.echo("stopped; the same command goes on where it was", err=True)
-            ctx.exit(130)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order a newcomer needs them
@@ -174,9 +197,9 @@ def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool)
         click.echo(json.dumps(guesses, indent=2))
         return
     for guess in guesses:
-        click.echo(guess["image"])
+        click.echo(printable(guess["image"]))
         for row in guess["classes"]:
-            click.echo(f"  {100 * row['probability']:5.1f} %  {row['name']}")
+            click.echo(f"  {100 * row['probability']:5.1f} %  {printable(row['name'])}")
 
 
 @main.command()
@@ -202,7 +225,7 @@ def report(sources: tuple[Path, ...], groups: Path | None, plots: bool, as_json:
         click.echo(json.dumps([r.result for r in reports], indent=2))
         return
     for r in reports:
-        click.echo(f"{r.path}" + (f" and {len(r.plots)} plots" if r.plots else ""))
+        click.echo(printable(str(r.path)) + (f" and {len(r.plots)} plots" if r.plots else ""))
 
 
 @main.command()
@@ -300,7 +323,7 @@ def cache_verify(names: tuple[str, ...], cache: Path | None) -> None:
 
     problems = inventory.verify(cache, names)
     for problem in problems:
-        click.echo(str(problem))
+        click.echo(printable(str(problem)))
     click.echo(f"{len(problems)} damaged files" if problems else "everything is sound")
     sys.exit(1 if problems else 0)
 
@@ -314,7 +337,7 @@ def cache_rm(names: tuple[str, ...], everything: bool, cache: Path | None) -> No
     from probe.features import inventory
 
     for name in inventory.remove(cache, names, everything=everything):
-        click.echo(f"removed {name}")
+        click.echo(f"removed {printable(name)}")
 
 
 @main.command()
@@ -326,7 +349,7 @@ def doctor(cache: Path | None) -> None:
     marks = {True: "ok  ", False: "FAIL", None: "note"}
     findings = list(examine(cache))
     for finding in findings:
-        click.echo(f"{marks[finding.ok]}  {finding.question:17} {finding.answer}")
+        click.echo(f"{marks[finding.ok]}  {finding.question:17} {printable(finding.answer)}")
     sys.exit(1 if any(finding.ok is False for finding in findings) else 0)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from backbones import reading
 from probe.data import decode, layout, stat_index
 from probe.data.split import Split
 from probe.errors import UserError
@@ -28,6 +29,7 @@ EXTENSIONS = (
     ".pgm",
     ".avif",
 )
+LARGEST = 1 << 30  # bytes of an image file; more is no photograph
 # The digest of a file that cannot be read: only decoding knows whether bad images may be skipped.
 UNREADABLE = b"unreadable".ljust(32, b"\0")
 
@@ -48,7 +50,7 @@ class FolderImages:
         paths = [self._root / file for file in self._files]
         found = stat_index.digests(
             paths,
-            lambda path: hashlib.sha256(path.read_bytes()).digest(),
+            lambda path: hashlib.sha256(reading.content(path, LARGEST)).digest(),
             lengths=[32] * len(paths),
             unreadable=UNREADABLE,
             cache=self._cache,
@@ -58,7 +60,7 @@ class FolderImages:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return reading.content(path, LARGEST)
     except OSError as error:
         raise decode.BadImage(f"bad image {path}: {error.strerror}; {decode.WAYS_OUT}") from error
 

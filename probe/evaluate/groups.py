@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from backbones import reading
 from probe.errors import UserError, nearest
 
 GROUPS = ("easy", "medium", "hard")
@@ -90,8 +91,8 @@ def by_count(train_counts: NDArray[np.int64]) -> dict[str, dict[str, list[int]]]
 def from_file(path: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
     """Groups named in a JSON file, `{"easy": ["pug", ...], "hard": [...]}`: every class once."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(reading.content(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read groups from {path}: {error}") from error
     named = isinstance(content, dict) and all(isinstance(v, list) for v in content.values())
     if not named or not content:
@@ -109,9 +110,9 @@ def from_run(folder: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
     """Thirds by the test accuracy of another run, the papers' reference model; class lists must agree."""
     path = folder / "result.json" if folder.is_dir() else folder
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))["test"]["by_class"]
+        rows = json.loads(reading.content(path))["test"]["by_class"]
         accuracy = {row["name"]: row["accuracy"] or 0.0 for row in rows}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"cannot read the reference run {folder}: {error}") from error
     if set(accuracy) != set(class_names):
         other = sorted(set(accuracy) ^ set(class_names))[0]

@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from probe.printable import printable
 from probe.report import exports, words
 from probe.report.terminal import plain
 
@@ -33,11 +34,11 @@ def sections(comparison: Mapping[str, Any], folder: str) -> Iterator[RenderableT
     if compared:
         yield _ranking(compared)
     for remark in comparison["remarks"]:
-        yield Text(f"note: {remark}", style="yellow")
+        yield Text(f"note: {printable(remark)}", style="yellow")
     for failed in comparison["failed"]:
         where = " / ".join(plain(failed[k], 24) for k in ("data", "backbone", "method"))
         yield Text(f"failed: {where}: {plain(failed['error'], 300)}", style="red")
-    yield Text(f"saved: {folder}", style="dim")
+    yield Text(f"saved: {printable(folder)}", style="dim")
 
 
 def _table(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Table:

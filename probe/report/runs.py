@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backbones import reading
 from probe.errors import UserError
 from probe.files import write_atomic
+from probe.printable import visible
 from probe.report import page, thumbnails
 
 PAGE = "report.html"
@@ -29,12 +31,12 @@ def read_result(folder: Path) -> dict[str, Any]:
     """A run's result; what is missing or damaged is named."""
     path = folder / RESULT if folder.is_dir() else folder
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(reading.content(path))
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} is no run: it has no {RESULT}; name a folder that `probe run` wrote"
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read {path}: {error}; run it again") from error
     if not isinstance(content, dict) or not isinstance(content.get("test"), dict):
         raise UserError(f"{path}: holds no result of a run")
@@ -67,5 +69,6 @@ def report(source: Path, *, groups: Path | None = None, plots: bool = False) -> 
         from probe.report import charts, panels
         from probe.report import plots as static
 
-        drawn = static.save([*charts.of_result(result), *panels.of_result(result)], folder / "plots")
+        shown = visible(result)
+        drawn = static.save([*charts.of_result(shown), *panels.of_result(shown)], folder / "plots")
     return Report(path, result, drawn)

@@ -10,6 +10,8 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from probe.printable import printable, shortened
+
 BLANK = Text("")
 EXTREMES = 3  # how many of the worst and best classes are shown
 
@@ -23,9 +25,8 @@ def signed(fraction: float) -> str:
 
 
 def plain(name: str, width: int = 34) -> str:
-    """A class name fit for a terminal: no control characters, not too long."""
-    clean = "".join(c if c.isprintable() else "�" for c in name)
-    return clean if len(clean) <= width else clean[: width - 1] + "…"
+    """A class name fit for a terminal: nothing in it acts, and it is not too long."""
+    return shortened(name, width)
 
 
 def show(result: Mapping[str, Any], folder: str, console: Console | None = None) -> None:
@@ -44,9 +45,9 @@ def sections(result: Mapping[str, Any], folder: str) -> Iterator[RenderableType]
     if result.get("margins"):
         yield _margins(result["margins"])
     for remark in result.get("remarks", []):
-        yield Text(f"note: {remark}", style="yellow")
+        yield Text(f"note: {printable(remark)}", style="yellow")
     yield _times(result["timing"])
-    yield Text(f"saved: {folder}", style="dim")
+    yield Text(f"saved: {printable(folder)}", style="dim")
 
 
 def _headline(result: Mapping[str, Any]) -> Text:
@@ -59,7 +60,7 @@ def _headline(result: Mapping[str, Any]) -> Text:
         ends = dict.fromkeys((strength[0], strength[-1]))
         how += f", l2 {' to '.join(f'{v:.3g}' for v in ends)} {chosen}"
     head = Text()
-    head.append(f"{result['backbone']['name']} on {plain(data['name'])}", style="bold")
+    head.append(f"{plain(result['backbone']['name'])} on {plain(data['name'])}", style="bold")
     head.append(f"  {recipe['method']['name']} ({how}), {seeds}\n")
     head.append(
         f"{len(result['test']['by_class'])} classes, {data['sizes']['train']:,} training "
