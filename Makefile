@@ -13,14 +13,17 @@ SEEDS ?= 1
 GPUS ?= 1
 BACKBONES ?= $(BACKBONE)
 METHODS ?= erm mr2
+SECONDS ?= 600
+SEED ?= 1
+ONLY ?=
 ARGS ?=
 PYTHON ?= python3
-export BACKBONE DATA METHOD SEEDS BACKBONES METHODS GPUS
+export BACKBONE DATA METHOD SEEDS BACKBONES METHODS GPUS SECONDS SEED ONLY
 
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: probe finetune compare setup test test-slow lint bench clean
+.PHONY: probe finetune compare setup test test-slow torture lint bench clean
 .DEFAULT_GOAL := probe
 
 probe: $(READY)
@@ -47,6 +50,11 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+# Faults and bad input without mercy, for so many seconds; a lost case is named by its row, seed and number.
+torture: $(READY)
+	@PYTHONPATH=tests:. $(BIN)/python -m torture --seconds "$$SECONDS" --seed "$$SEED" \
+		$(if $(ONLY),--only "$$ONLY")
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -23,3 +23,8 @@ class Torture:
     begin: Callable[[Path], Case]
     quick: int = 1  # tries in `make test`
     share: float = 1.0  # of the time that `make torture` gives, relative to the other rows
+    timeout: float = 60.0  # seconds after which a try hangs, and is lost
+
+    def luck(self, seed: int, number: int) -> Random:
+        """What the try of this number draws from."""
+        return Random(f"{seed}/{self.name}/{number}")

@@ -1,0 +1,17 @@
+"""Every torture there is: one module a family, each with its `ROWS`."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from importlib import import_module
+
+from torture.kinds import Torture
+
+FAULTS: tuple[str, ...] = ()  # what can happen to a run: modules of this package, in the table's order
+INPUTS: tuple[str, ...] = ()  # what can be given to it
+
+
+def rows(pattern: str = "*") -> list[Torture]:
+    """The rows whose name holds `pattern` (or matches it, with * and ?), in the table's order."""
+    found = [row for family in (*FAULTS, *INPUTS) for row in import_module(f"torture.{family}").ROWS]
+    return [row for row in found if pattern in row.name or fnmatch(row.name, pattern)]
