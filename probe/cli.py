@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -69,6 +70,8 @@ class Commands(click.Group):
 # NumPy brings a thread pool of its own beside torch's. On the same cores the two wait for each other: a warm
 # probe takes twice as long with both, and more when the machine is busy. Torch does the heavy products.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# What is wrong with an image is said once, with its name.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

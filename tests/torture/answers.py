@@ -20,8 +20,9 @@ def command(words: Sequence[str], *, codes: Sequence[int] = (0,)) -> Result:
     done = CliRunner().invoke(main, list(words), prog_name="probe")
     told = f"probe {' '.join(map(repr, words))[:1000]}"
     if done.exception is not None and not isinstance(done.exception, SystemExit):
-        shown = "".join(traceback.format_exception(done.exception))
-        raise AssertionError(f"{told} ended in a traceback:\n{shown}")
+        last = traceback.extract_tb(done.exception.__traceback__)[-1]
+        where = f"{last.filename}:{last.lineno}"
+        raise AssertionError(f"{done.exception!r:.300} at {where} from {told}") from done.exception
     if done.exit_code == 2:
         check_line(done.stderr, told)
     else:

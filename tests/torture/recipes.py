@@ -9,12 +9,12 @@ from random import Random
 from typing import Any
 
 import yaml
-from answers import command, parsed
-from jail import jailed
-from kinds import Case, Torture
 from pydantic import BaseModel
 
 from probe import recipe
+from torture.answers import command, parsed
+from torture.jail import SECONDS, jailed
+from torture.kinds import Case, Torture
 
 NUMBERS = (
     0,
@@ -162,7 +162,6 @@ def written(luck: Random) -> bytes:
 
 def prepare_files(folder: Path) -> Case:
     path = folder / "here" / "recipe.yaml"
-    path.parent.mkdir(exist_ok=True)
 
     def case(luck: Random) -> None:
         path.write_bytes(written(luck))
@@ -209,6 +208,6 @@ def _leaves(model: type[BaseModel], above: str = "") -> Any:
 
 PROMISE = "a recipe that can be written and read again, or one clear line"
 ROWS = (
-    Torture("bad input: recipe files", PROMISE, jailed(prepare_files), quick=300, share=2),
-    Torture("bad input: recipe overrides", PROMISE, jailed(prepare_words), quick=200),
+    Torture("bad input: recipe files", PROMISE, jailed(prepare_files), quick=300, share=2, timeout=SECONDS),
+    Torture("bad input: recipe overrides", PROMISE, jailed(prepare_words), quick=200, timeout=SECONDS),
 )
