@@ -80,6 +80,8 @@ def main() -> None:
     """How good is a pretrained vision backbone on your classes, above all on the hard ones?"""
 
 
+GROUPS_HELP = "What groups the classes: crossfit (default), paper, a run folder, or a JSON file."
+
 # Flags of `probe run` that set one key of the recipe: (flag, key, help, further options).
 RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("--backbone", "backbone.name", "What to probe; see `probe backbones`.", {}),
@@ -98,7 +100,7 @@ RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
     ),
     ("--l2", "solver.l2", "Strength of the penalty; default: chosen on validation.", {"type": float}),
     ("--grid", "solver.grid", "coarse (default) or full: all 96 strengths.", {}),
-    ("--groups", "groups", "crossfit (default) or paper.", {}),
+    ("--groups", "groups", GROUPS_HELP, {}),
     ("--seeds", "seeds", "How many seeds.", {"type": int}),
     ("--skip-bad-images", "data.skip_bad_images", "Leave out images that cannot be read.", {"is_flag": True}),
 ]
@@ -209,12 +211,11 @@ def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool)
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option(
     "--groups",
-    type=click.Path(path_type=Path),
-    help="For predictions: a run or JSON file that groups the classes.",
+    help="For predictions: a run folder or a JSON file that groups the classes.",
 )
 @click.option("--plots", is_flag=True, help="Also write every chart as SVG and PNG.")
 @json_flag
-def report(sources: tuple[Path, ...], groups: Path | None, plots: bool, as_json: bool) -> None:
+def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: bool) -> None:
     """Write the page of runs, or of predictions from elsewhere (a parquet file).
 
     \b
@@ -237,6 +238,7 @@ def report(sources: tuple[Path, ...], groups: Path | None, plots: bool, as_json:
 @click.option("--data", multiple=True, help="One or more data sets, in quotes.")
 @click.option("--methods", multiple=True, help="One or more methods, in quotes.")
 @click.option("--seeds", type=int, help="How many seeds of each run.")
+@click.option("--groups", help=GROUPS_HELP)
 @cache_option
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
 @json_flag

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe import data, environment
+from probe.evaluate import groups
 from probe.material import Material
 from probe.probing import Fit, Problem
 from probe.recipe import Recipe
@@ -48,7 +49,7 @@ def describe(
             },
         },
         "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(fits)],
-        "groups_by": recipe.groups,
+        **groups.origin(recipe.groups),
         "environment": {**environment.describe(), "device": str(b.device)},
     }
 
@@ -78,8 +79,7 @@ def remarks_and_margins(
         notes.append(
             f"{material.backbone.name} has random weights: give trained ones with --weights, or --finetune"
         )
-    if recipe.groups == "paper":
-        notes.append("groups are ranked by erm's own test accuracy, which flatters any rival on hard classes")
+    notes.append(groups.remark(recipe.groups))
     skipped = sum(len(f.skipped) for f in material.features.values())
     if skipped:
         notes.append(f"{skipped} images could not be read and were left out")

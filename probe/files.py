@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import glob
 import os
 import secrets
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,11 +16,14 @@ from pathlib import Path
 from probe.errors import UserError
 
 TEMPORARY = ".tmp-"  # every unfinished file or folder carries this prefix, so that a later run can sweep it
+PRIVATE = 0o700  # features and predictions can reveal the images they came from
 
 WAYS_OUT = {
     errno.ENOSPC: "no space left{need}; free some, or choose another place",
     errno.EDQUOT: "disk quota reached{need}; free some, or choose another place",
     errno.EFBIG: "file size limit reached{need}; raise it (ulimit -f)",
+    errno.EIO: "the disk reports a failure (input/output error){need}; check it, or choose another place",
+    errno.ESTALE: "the network file system lost it; mount it again, or choose another place",
     errno.EROFS: "the file system is read-only; choose another place",
     errno.EACCES: "permission denied; choose another place",
     errno.EPERM: "permission denied; choose another place",
@@ -28,8 +33,16 @@ WAYS_OUT = {
 
 
 def temporary(final: Path) -> Path:
-    """A fresh name beside `final`, hidden and recognisable as unfinished."""
-    return final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}-{secrets.token_hex(4)}")
+    """A fresh name beside `final`, hidden, recognisable as unfinished, and telling whose it is."""
+    owner = f"{os.getpid()}@{socket.gethostname()}"
+    return final.with_name(f"{TEMPORARY}{final.name}-{owner}-{secrets.token_hex(4)}")
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder`, and what is missing above it, private to the user."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(mode=PRIVATE, exist_ok=True)
 
 
 def flush_folder(folder: Path) -> None:
@@ -37,6 +50,9 @@ def flush_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # not every file system can flush a folder
+            raise
     finally:
         os.close(descriptor)
 
@@ -47,10 +63,19 @@ def named_failures(path: Path, size: int | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        need = f" (it needs {size / 1e6:.1f} MB)" if size else ""
         if error.errno not in WAYS_OUT:
             raise
+        need = f" (it needs {amount(size)})" if size else ""
         raise UserError(f"cannot write {path}: {WAYS_OUT[error.errno].format(need=need)}") from error
+
+
+def amount(size: float) -> str:
+    """Bytes for people: `812 bytes`, `3.1 kB`, `97.8 MB`."""
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
@@ -58,7 +83,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     payload = data.encode() if isinstance(data, str) else data
     staged = temporary(path)
     with named_failures(path, len(payload)):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
             with staged.open("wb") as file:
                 file.write(payload)
@@ -67,7 +92,9 @@ def write_atomic(path: Path, data: bytes | str) -> None:
             staged.replace(path)
             flush_folder(path.parent)
         finally:
-            staged.unlink(missing_ok=True)
+            with suppress(OSError):
+                staged.unlink(missing_ok=True)
+    _sweep(path)
 
 
 @contextmanager
@@ -78,19 +105,19 @@ def staged_folder(final: Path) -> Iterator[Path]:
     """
     staged = temporary(final)
     with named_failures(final):
-        staged.mkdir(parents=True)
+        make_folder(staged)
         try:
             yield staged
             _take_place(staged, final)
             flush_folder(final.parent)
-            _sweep(final)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
+    _sweep(final)
 
 
 def _take_place(staged: Path, final: Path) -> None:
     """Rename, moving an older folder out of the way; another writer may put its own there at any moment."""
-    while True:
+    while not _exchange(staged, final):
         old = temporary(final)
         with suppress(FileNotFoundError):
             final.rename(old)
@@ -106,12 +133,27 @@ def _take_place(staged: Path, final: Path) -> None:
             return  # else another writer was faster, and its folder is the older one now
 
 
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two folders in one step, so that there is no moment without either; False where that cannot be."""
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError, TypeError):  # not Linux
+        return False
+    return renameat2(here, os.fsencode(one), here, os.fsencode(other), swap) == 0
+
+
 def _sweep(final: Path) -> None:
     """Remove what killed writers of `final` left beside it."""
-    for left in final.parent.glob(f"{TEMPORARY}{glob.escape(final.name)}-*"):
-        process = left.name.removeprefix(f"{TEMPORARY}{final.name}-").split("-")[0]
-        if process.isdigit() and not _alive(int(process)):
-            shutil.rmtree(left, ignore_errors=True)
+    begin = f"{TEMPORARY}{final.name}-"
+    with suppress(OSError):
+        for left in final.parent.glob(f"{glob.escape(begin)}*"):
+            owner, _, host = left.name.removeprefix(begin).rpartition("-")[0].partition("@")
+            if host == socket.gethostname() and owner.isdigit() and not _alive(int(owner)):
+                if left.is_dir():
+                    shutil.rmtree(left, ignore_errors=True)
+                else:
+                    left.unlink(missing_ok=True)
 
 
 def _alive(process: int) -> bool:
@@ -119,6 +161,6 @@ def _alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except (PermissionError, OverflowError):
         return True
     return True

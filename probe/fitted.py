@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from probe import sums
 from probe.errors import UserError
 from probe.files import write_atomic
 from probe.scaling import NEUTRAL, FeatureMatrix, Scaling, blocks_of
@@ -109,6 +110,7 @@ def load(folder: Path) -> tuple[FittedHead, dict[str, Any]]:
     path = folder / FILE
     if not path.is_file():
         raise UserError(f"{folder} holds no {FILE}; give a run folder, as `probe run` writes it")
+    sums.check(path)
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})["head"])

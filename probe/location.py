@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
+from probe.errors import UserError
+
 VARIABLE = "PROBE_CACHE"
-PRIVATE = 0o700  # features can reveal the images they came from
+TRUST = "PROBE_TRUST_CACHE"  # set to use what other users have put into a cache
 
 
 def cache_root(cache: str | Path | None = None) -> Path:
@@ -16,3 +19,29 @@ def cache_root(cache: str | Path | None = None) -> Path:
         return Path(given).expanduser()
     users = os.environ.get("XDG_CACHE_HOME")
     return (Path(users) if users else Path.home() / ".cache") / "mr2-probe"
+
+
+def refuse_strangers(*paths: Path) -> None:
+    """Raise if one of these exists and belongs to another user: what was computed there is only their word.
+
+    Root's are taken: who is root could have changed anything here.
+    """
+    if os.environ.get(TRUST) or not hasattr(os, "geteuid"):
+        return
+    for path in paths:
+        with suppress(OSError):  # not there, or not to be read: whoever reads it says so
+            owner = path.stat().st_uid
+            if owner not in (os.geteuid(), 0):
+                raise UserError(
+                    f"{path} belongs to another user ({_name(owner)}), who may have written anything there; "
+                    f"give another --cache, or set {TRUST}=1 if you trust them"
+                )
+
+
+def _name(user: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"number {user}"

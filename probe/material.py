@@ -16,6 +16,7 @@ import backbones
 from backbones.weights import Scratch
 from probe import data, features
 from probe.data import Dataset
+from probe.evaluate import groups
 from probe.features import FeatureSet, Matrix
 from probe.recipe import Recipe
 
@@ -29,6 +30,7 @@ class Material:
     backbone: Any  # a backbones.Backbone
     data: Dataset
     features: dict[str, FeatureSet]
+    groups: dict[str, list[int]] | None = None  # as a file or a run gives them; None: to be ranked here
 
     @property
     def untrained(self) -> bool:
@@ -65,22 +67,24 @@ def device() -> str:
     return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
 
 
+def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
+    """The data set that a recipe names."""
+    d = recipe.data
+    return data.load(
+        d.name, root=d.root, revision=d.revision, imbalance=d.imbalance, profile=d.profile, cache=cache
+    )
+
+
 def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _: nullcontext()) -> Material:
     """Load the data and the backbone, and extract (or find) the features of every split."""
     r = recipe
     with stage("data"):
-        d = data.load(
-            r.data.name,
-            root=r.data.root,
-            revision=r.data.revision,
-            imbalance=r.data.imbalance,
-            profile=r.data.profile,
-            cache=cache,
-        )
+        d = load_data(r, cache)
+    given = groups.given(r.groups, d.class_names)  # refused now, not after minutes of extraction
     with stage("backbone"):
         b = backbones.load(**r.backbone.model_dump(), device=device())
         if r.solver.name == "zeroshot":
-            b.encode_text(["a photo"])  # refused now, not after minutes of extraction
+            b.encode_text(["a photo"])  # the same
     with stage("features"):
         f = {
             split: features.extract(
@@ -94,4 +98,4 @@ def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _
             )
             for split in d.splits
         }
-    return Material(b, d, f)
+    return Material(b, d, f, given)

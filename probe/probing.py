@@ -46,10 +46,16 @@ class Problem:
     scaling: Scaling = scaling.NEUTRAL
     sample_weight: NDArray[np.floating] | None = None
     text: Callable[[], tuple[Tensor, float]] | None = None  # zero-shot: K x D class embeddings, logit scale
+    ids: Sequence[str] | None = None  # of the rows, for messages
+    key: str = ""  # of all that the features were made of: the cache entries' hashes
 
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
+
+    def names(self, rows: NDArray[np.int64]) -> list[str]:
+        """What people know these rows by."""
+        return [f"row {i}" if self.ids is None else self.ids[i] for i in rows.tolist()]
 
     @cached_property
     def X(self) -> Tensor | FeatureMatrix:
@@ -96,6 +102,8 @@ def pose(recipe: Recipe, material: Material) -> Problem:
         metric=data.metric,
         scaling=scaling.make(kind, raw),
         text=lambda: text_classifier(backbone, data.class_names, data.templates),
+        ids=[name for f in material.training for name in f.ids],
+        key=" ".join(f.key for f in material.training),
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from backbones import reading
 from probe.errors import UserError, nearest
@@ -74,6 +74,32 @@ WORD = 50  # characters of a name that a folder's name keeps; a file system take
 DEEPEST = 16  # levels of a recipe
 SIZE = 1 << 20  # bytes of a recipe file
 LOSSLESS = ("ridge", "knn", "zeroshot")  # solvers that minimise no loss of a method
+RANKINGS = ("crossfit", "paper")  # by erm's held-out accuracy on train; by its accuracy on the test images
+
+
+class Reference(Section):
+    reference: str  # a run folder: thirds of the classes by its test accuracy
+
+
+def group_source(value: Any) -> str | Reference:
+    """What groups the classes: a word of RANKINGS, a JSON file that names the groups, or a run.
+
+    A bare path is a file when it ends in .json (and is no result.json), else the folder of a run.
+    """
+    if isinstance(value, Reference):
+        return value
+    if isinstance(value, dict) and set(value) == {"reference"} and isinstance(value["reference"], str):
+        return Reference(reference=value["reference"])
+    if not isinstance(value, str):
+        raise UserError("recipe: groups: write crossfit, paper, a JSON file, or {reference: RUN FOLDER}")
+    path = Path(value)
+    if value in RANKINGS or (path.suffix == ".json" and path.name != "result.json"):
+        return value
+    if "/" not in value:
+        raise UserError(
+            f'recipe: groups: "{value}" is no ranking{nearest(value, RANKINGS)}; a run is named with its path'
+        )
+    return Reference(reference=value)
 
 
 class Recipe(Section):
@@ -84,9 +110,7 @@ class Recipe(Section):
     solver: Solver = Solver()
     finetune: bool = False  # train the backbone too, instead of solving for a head on its features
     train: Train = Train()  # of solver sgd, and of fine-tuning
-    groups: Literal["crossfit", "paper"] = (
-        "crossfit"  # what ranks the classes; paper: the test accuracy of erm
-    )
+    groups: str | Reference = "crossfit"  # easy, medium, hard, or a file's own groups; see `group_source`
     seeds: int = Field(1, gt=0, le=1000)  # validation cuts and initialisations, numbered from 0
 
     @model_validator(mode="before")
@@ -97,6 +121,11 @@ class Recipe(Section):
             name = solver.get("name", "lbfgs") if isinstance(solver, dict) else solver
             return {**value, "method": "erm" if name in LOSSLESS else "mr2"}
         return value
+
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _group_source(cls, value: Any) -> str | Reference:
+        return group_source(value)
 
     @property
     def digest(self) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe import fitted, losses, methods, probing
+from probe import fitted, losses, methods, probing, sums
 from probe.describe import describe, remarks_and_margins
 from probe.errors import UserError
 from probe.evaluate import groups, metrics, predictions
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 REFERENCE = "erm"
 EXACT = Solver(name="lbfgs")
+DRAWN_AGAIN = {"report.html", thumbnails.FILE}  # by `probe report`, so their bytes may change
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,9 @@ def rank(
     reference: Learnt,
     guesses: Sequence[Predictions],
 ) -> Groups:
-    """Easy, Medium and Hard, by a model that is not the one under test (or as the papers do)."""
+    """Easy, Medium and Hard, by a model that is not the one under test (or as the papers do); or as given."""
+    if material.groups is not None:
+        return material.groups
     if recipe.groups == "paper":
         test = material.features["test"]
         hits = predictions.outcome(guesses, test.y, REFERENCE).hits
@@ -250,10 +253,11 @@ def write(
         write_atomic(staged / "result.json", json.dumps(result, indent=2, allow_nan=False))
         fitted.save(mine.fits[0].head, staged, about)
         if mine.tuned is not None:
-            shutil.copyfile(mine.tuned.weights, staged / mine.tuned.weights.name)
+            write_atomic(staged / mine.tuned.weights.name, mine.tuned.weights.read_bytes())
         predictions.write(staged / "predictions.parquet", guesses, test.ids, test.y, test.class_names)
         thumbs = thumbnails.of_confusions(material.data["test"], result["diagnostics"])
         write_atomic(staged / thumbnails.FILE, json.dumps(thumbs))
         write_atomic(staged / "report.html", page.render(result, thumbnails=thumbs))
         write_atomic(staged / "log.jsonl", log)
+        sums.record(staged, {path.name for path in staged.iterdir()} - DRAWN_AGAIN)
     return folder

@@ -9,8 +9,11 @@ from PIL import Image
 
 from probe import compare
 from probe.cli import main
+from probe.comparison import of_runs
 from probe.errors import UserError
+from probe.recipe import build
 from probe.report import runs
+from probe.reuse import Present
 
 
 def draw(folder, colours, each, rng):
@@ -97,6 +100,86 @@ def test_what_exists_is_reused_and_what_is_damaged_is_run_again(place, monkeypat
     assert ran == ["supcon", "mr2", "supcon"]
 
 
+@pytest.fixture
+def small_grid(tmp_path):
+    """Two classes, one cheap run, and what filling it again says."""
+    draw(
+        tmp_path / "data" / "train",
+        {"red": (200, 60, 60), "blue": (60, 60, 200)},
+        4,
+        np.random.default_rng(1),
+    )
+    draw(
+        tmp_path / "data" / "test", {"red": (200, 60, 60), "blue": (60, 60, 200)}, 3, np.random.default_rng(2)
+    )
+    settings = ["solver.l2=1", "backbone.image_size=32"]
+
+    def fill(*more):
+        grid = compare.Grid(["effnet-lite0"], [str(tmp_path / "data")], ["erm"], [*settings, *more])
+        return compare.fill(grid, cache=tmp_path / "cache", out=tmp_path / "runs")
+
+    return tmp_path, fill
+
+
+def test_a_run_is_stale_when_its_images_changed_under_the_same_path(small_grid, capsys):
+    root, fill = small_grid
+    before = fill()[0].result
+    assert fill()[0].reused
+    assert capsys.readouterr().err == ""
+    Image.new("RGB", (16, 16), (250, 250, 0)).save(root / "data" / "test" / "red" / "0.png")
+    (again,) = fill()
+    said = capsys.readouterr().err
+    assert not again.reused
+    assert again.result["data"]["fingerprints"]["test"] != before["data"]["fingerprints"]["test"]
+    assert "is stale, so it is run again: the test images of" in said
+    assert said.count("\n") == 1
+    assert fill()[0].reused
+
+
+def test_a_run_is_stale_when_its_weights_or_its_groups_are_others_now(place):
+    root = place[0]
+    _, mr2 = folders(root)
+    result, present = runs.read_result(mr2), Present(root / "cache")
+    recipe = build(result["recipe"])
+    assert present.change(recipe, result) is None
+    other = {**result, "backbone": {**result["backbone"], "fingerprint": "of other weights"}}
+    assert present.change(recipe, other) == "the weights of effnet-lite0 have changed"
+    file = root / "own-groups.json"
+    groups = {name: group["classes"] for name, group in result["test"]["groups"].items()}
+    file.write_text(json.dumps(groups))
+    grouped = build({**result["recipe"], "groups": str(file)})
+    assert present.change(grouped, result) is None
+    file.write_text(json.dumps({"one": [name for names in groups.values() for name in names]}))
+    assert present.change(grouped, result) == f"the groups of {file} have changed"
+
+
+def test_a_run_whose_data_is_gone_is_reused_and_that_is_said(small_grid, capsys):
+    root, fill = small_grid
+    fill()
+    (root / "data").rename(root / "moved")
+    assert fill()[0].reused
+    said = capsys.readouterr().err
+    assert "is reused unchecked: there is no folder" in said
+    assert said.count("\n") == 1
+
+
+def test_backbones_can_be_given_the_same_groups(place):
+    root, words, _ = place
+    erm, mr2 = folders(root)
+    given = [*words, "--out", str(root / "given"), "--groups", str(erm), "--json"]
+    answer = CliRunner().invoke(main, given, env={"PROBE_CACHE": str(root / "cache")})
+    rows = json.loads(answer.stdout)["rows"]
+    assert {row["groups_by"] for row in rows} == {f"groups by reference {erm}"}
+    file = root / "groups.json"
+    file.write_text('{"reddish": ["red", "rose"], "blue": ["blue"]}')
+    words = ["compare", str(erm), str(mr2), "--groups", str(file), "--out", str(root / "two"), "--json"]
+    found = json.loads(CliRunner().invoke(main, words).stdout)
+    assert found["groups"] == ["reddish", "blue"]
+    answer = CliRunner().invoke(main, ["compare", str(erm), str(mr2), "--groups", "paper"])
+    assert answer.exit_code == 2
+    assert answer.stderr.count("\n") == 1
+
+
 def test_json_prints_the_comparison(place):
     root, words, _ = place
     answer = CliRunner().invoke(main, [*words, "--json"], env={"PROBE_CACHE": str(root / "cache")})
@@ -111,7 +194,7 @@ def test_runs_can_be_compared_by_their_folders(place):
     """Paired from the stored predictions, the gain is the run's own."""
     root = place[0]
     erm, mr2 = folders(root)
-    comparison = compare.of_runs([erm, mr2])
+    comparison = of_runs([erm, mr2])
     result = runs.read_result(mr2)
     gain = comparison["rows"][1]["statistics"]["hard"]["gain"]
     assert comparison["reference"] == erm.name
@@ -122,15 +205,15 @@ def test_runs_that_do_not_match_are_refused_in_one_line(place, tmp_path):
     root = place[0]
     erm, mr2 = folders(root)
     with pytest.raises(UserError, match="at least two runs"):
-        compare.of_runs([erm])
+        of_runs([erm])
     with pytest.raises(UserError, match="is no run"):
-        compare.of_runs([erm, tmp_path])
+        of_runs([erm, tmp_path])
     copy = tmp_path / "copy"
     copy.mkdir()
     for name in ("recipe.yaml", "result.json"):
         (copy / name).write_bytes((mr2 / name).read_bytes())
     with pytest.raises(UserError, match=r"no predictions\.parquet"):
-        compare.of_runs([erm, copy])
+        of_runs([erm, copy])
 
 
 def test_runs_of_other_classes_are_refused(place, tmp_path):
@@ -144,11 +227,11 @@ def test_runs_of_other_classes_are_refused(place, tmp_path):
     names = json.dumps(["red", "rose", "green"])
     pq.write_table(table.replace_schema_metadata({"class_names": names}), other / "predictions.parquet")
     with pytest.raises(UserError, match="different classes") as error:
-        compare.of_runs([erm, other])
+        of_runs([erm, other])
     assert "\n" not in str(error.value)
     pq.write_table(table.slice(1, len(table) // 4 - 1), other / "predictions.parquet")
     with pytest.raises(UserError):
-        compare.of_runs([erm, other])
+        of_runs([erm, other])
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
 """A reader never sees half a file or half a folder."""
 
+import errno
 import os
+import socket
+import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -32,14 +36,58 @@ def test_a_finished_folder_replaces_the_old_one_whole(tmp_path):
 def test_a_killed_writers_litter_is_swept_by_the_next_one(tmp_path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    litter = tmp_path / f"{files.TEMPORARY}run-{dead.pid}-abcd"
-    mine = tmp_path / f"{files.TEMPORARY}run-{os.getpid()}-abcd"
-    litter.mkdir()
-    mine.mkdir()
+    here = socket.gethostname()
+    litter = [tmp_path / f"{files.TEMPORARY}{name}-{dead.pid}@{here}-abcd" for name in ("run", "page")]
+    others = [f"run-{os.getpid()}@{here}-abcd", f"run-{dead.pid}@elsewhere-abcd", f"runs-{dead.pid}@{here}-a"]
+    alive = [tmp_path / f"{files.TEMPORARY}{name}" for name in others]
+    for path in (litter[0], *alive):
+        path.mkdir()
+    litter[1].touch()
     with files.staged_folder(tmp_path / "run"):
         pass
-    assert not litter.exists()
-    assert mine.exists()
+    files.write_atomic(tmp_path / "page", "whole")
+    assert not any(path.exists() for path in litter)
+    assert all(path.exists() for path in alive)
+
+
+def test_what_is_made_is_private_to_the_user(tmp_path):
+    files.write_atomic(tmp_path / "cache" / "entry" / "file", "")
+    with files.staged_folder(tmp_path / "runs" / "run"):
+        pass
+    for folder in ("cache", "cache/entry", "runs", "runs/run"):
+        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o700
+
+
+def test_a_folder_is_replaced_in_one_step(tmp_path, monkeypatch):
+    """There is no moment, however short, without the old folder or the new one."""
+    with files.staged_folder(tmp_path / "run") as folder:
+        (folder / "a").write_text("old")
+    monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("two steps"))
+    with files.staged_folder(tmp_path / "run") as folder:
+        (folder / "a").write_text("new")
+    assert (tmp_path / "run" / "a").read_text() == "new"
+
+
+def test_a_folder_is_replaced_where_two_cannot_be_swapped(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_exchange", lambda *_: False)
+    for name in ("a", "b"):
+        with files.staged_folder(tmp_path / "run") as folder:
+            (folder / name).write_text(name)
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["b"]
+
+
+@pytest.mark.parametrize("number", files.WAYS_OUT)
+def test_every_failure_of_a_disk_is_one_line_that_names_the_file(tmp_path, monkeypatch, number):
+    def failing(descriptor):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(UserError, match=f"cannot write {tmp_path / 'a'}: [^\n]*$"):
+        files.write_atomic(tmp_path / "a", b"x" * 3140)
+    assert list(tmp_path.iterdir()) == []
+    if number in (errno.ENOSPC, errno.EIO):
+        with pytest.raises(UserError, match=r"it needs 3.1 kB"):
+            files.write_atomic(tmp_path / "a", b"x" * 3140)
 
 
 def test_two_writers_of_one_folder_both_succeed_and_one_of_them_stays(tmp_path):

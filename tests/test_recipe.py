@@ -44,9 +44,22 @@ def test_a_slug_is_a_safe_file_name():
     assert r.slug.startswith("timm-a-b-c-o-x-mr2-")
 
 
+def test_groups_come_from_a_ranking_a_file_or_a_run():
+    assert recipe.build({}).groups == "crossfit"
+    assert recipe.build({"groups": "classes/pets.json"}).groups == "classes/pets.json"
+    run = recipe.build({"groups": {"reference": "runs/erm"}})
+    assert recipe.build({"groups": "runs/erm"}) == run
+    assert recipe.build({"groups": "runs/erm/result.json"}).groups.reference == "runs/erm/result.json"
+    assert recipe.build(run.model_dump()).digest == run.digest != recipe.build({}).digest
+    assert recipe.build(recipe.override({}, ["groups.reference=runs/erm"])) == run
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ({"groups": "crosfit"}, 'did you mean "crossfit"'),
+        ({"groups": {"referense": "runs/a"}}, "{reference: RUN FOLDER}"),
+        ({"groups": 3}, "write crossfit, paper, a JSON file"),
         ({"metod": "mr2"}, 'unknown key "metod"; did you mean "method"'),
         ({"solver": {"l3": 1}}, 'unknown key "solver.l3"; did you mean "l2"'),
         ({"seeds": 0}, "seeds: .*greater than 0.*given 0"),

@@ -66,6 +66,38 @@ def test_margins_average_to_one_and_the_run_says_what_does_not_act(finished):
     assert any("representation term has no effect" in remark for remark in finished.result["remarks"])
 
 
+def test_groups_can_be_those_of_a_file_or_the_ranking_of_another_run(finished, colours, cache, tmp_path):
+    base = {"backbone": SMALL, "data": str(colours), "method": "mr2", "solver": {"l2": 1}}
+    file = tmp_path / "groups.json"
+    file.write_text(json.dumps({"warm": ["red"], "cold": ["blue", "green", "grey"]}))
+    named = run(recipe.build({**base, "groups": str(file)}), cache=cache, out=tmp_path).result
+    assert {g: block["classes"] for g, block in named["test"]["groups"].items()} == json.loads(
+        file.read_text()
+    )
+    assert (named["groups_by"], named["groups_from"]) == ("file", str(file))
+    assert {"overall", "warm", "cold"} <= set(named["versus"]["gain"])
+
+    reference = {"reference": str(finished.folder)}
+    ranked = run(recipe.build({**base, "groups": reference}), cache=cache, out=tmp_path).result
+    accuracy = {row["name"]: row["accuracy"] for row in finished.result["test"]["by_class"]}
+    order = [name for block in ranked["test"]["groups"].values() for name in block["classes"]]
+    assert [accuracy[name] for name in order] == sorted(accuracy.values(), reverse=True)
+    assert (ranked["groups_by"], ranked["groups_from"]) == ("reference", str(finished.folder))
+    assert any(str(finished.folder) in remark for remark in ranked["remarks"])
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [("absent.json", "cannot read groups"), ({"reference": "no/run"}, "cannot read the reference run")],
+)
+def test_groups_that_cannot_be_read_stop_a_run_before_extraction(groups, says, colours, tmp_path):
+    r = recipe.build({"backbone": SMALL, "data": str(colours), "groups": groups})
+    with pytest.raises(UserError, match=says) as error:
+        run(r, cache=tmp_path / "cache", out=tmp_path / "runs")
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
 def test_the_same_recipe_gives_the_same_numbers_from_the_cache(finished, cache, tmp_path):
     again = run(recipe.build(recipe.read(finished.folder / "recipe.yaml")), cache=cache, out=tmp_path)
     assert again.result["test"] == finished.result["test"]

@@ -6,7 +6,6 @@ files is read from the copy that the hub converts by itself (`refs/convert/parqu
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,8 @@ from backbones import hub
 from probe.data import layout, parquet
 from probe.errors import UserError
 from probe.files import write_atomic
-from probe.location import cache_root
+from probe.location import cache_root, refuse_strangers
+from probe.seal import sealed, unsealed
 
 CONVERTED = "refs/convert/parquet"
 PARALLEL = 4  # files downloaded at a time
@@ -103,15 +103,15 @@ def _list(repository: str, commit: str, cache: str | Path | None) -> Path:
 
 def _record(path: Path, files: list[str]) -> None:
     with suppress(UserError, OSError):  # without it, the hub is asked again: no reason to stop
-        write_atomic(path, json.dumps(sorted(file for file in files if file.endswith(".parquet"))))
+        write_atomic(path, sealed({"files": sorted(file for file in files if file.endswith(".parquet"))}))
 
 
 def _recalled(path: Path) -> list[str] | None:
     try:
-        files = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        refuse_strangers(path.parent, path)
+        return list(unsealed(path.read_text(encoding="utf-8"))["files"])
+    except (OSError, ValueError, KeyError):
         return None
-    return files if isinstance(files, list) and all(isinstance(file, str) for file in files) else None
 
 
 def _is_whole(

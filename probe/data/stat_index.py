@@ -1,12 +1,13 @@
 """Content digests, remembered by file state, so that an unchanged file is hashed once and not every run.
 
 The idea of git's index: a file whose path, size, mtime, ctime and inode are as they were has the content it
-had. The memory is one SQLite file in the cache. It is an aid, never a duty: when it cannot be read or written
-the digests are computed anew, and a damaged file is thrown away.
+had. The memory is one SQLite file in the cache, each row with a checksum of its own. It is an aid, never a
+duty: when it cannot be read or written the digests are computed anew, and a damaged file is thrown away.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import time
@@ -17,13 +18,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from probe.errors import UserError
-from probe.location import cache_root
+from probe.files import make_folder
+from probe.location import cache_root, refuse_strangers
 from probe.progress import bar
 
-NAME = "digests-1.sqlite"  # the number is the format's
+NAME = "digests-2.sqlite"  # the number is the format's
 PATIENCE = 2.0  # seconds before a progress bar shows
 SAVE_EVERY = 10.0  # seconds between saves, so that a killed run keeps most of its work
 RACY = 2_000_000_000  # ns: a file this young may change again within one tick of its file system's clock
+SEAL = 16  # bytes of a row's checksum, which follows its digest
 BATCH = 64  # files a task: a task a file would cost more than hashing a small image
 
 State = tuple[int, int, int, int]
@@ -120,7 +123,7 @@ def _computed(
 
 @contextmanager
 def _opened(index: Path) -> Iterator[sqlite3.Connection]:
-    index.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(index.parent)
     with closing(sqlite3.connect(index, timeout=5)) as connection:
         connection.execute(
             "CREATE TABLE IF NOT EXISTS digest (name TEXT PRIMARY KEY, size INTEGER, mtime INTEGER,"
@@ -130,6 +133,7 @@ def _opened(index: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _recall(index: Path, names: Sequence[str]) -> dict[str, tuple[State, bytes]]:
+    refuse_strangers(index.parent, index)
     try:
         with _opened(index) as connection:
             return dict(_rows(connection, names))
@@ -142,14 +146,48 @@ def _rows(connection: sqlite3.Connection, names: Sequence[str]) -> Iterator[tupl
     for name in names:
         row = connection.execute("SELECT * FROM digest WHERE name = ?", (name,)).fetchone()
         if row is not None:
-            _, size, mtime, ctime, inode, digest = row
-            yield name, ((size, mtime, ctime, inode), bytes(digest))
+            yield name, _checked(*row)
+
+
+def _checked(name: str, size: int, mtime: int, ctime: int, inode: int, kept: bytes) -> tuple[State, bytes]:
+    """What a row says; ValueError if it is not what was written."""
+    state, digest = (size, mtime, ctime, inode), bytes(kept[:-SEAL])
+    if bytes(kept[-SEAL:]) != _seal(name, state, digest):
+        raise ValueError("a row does not match its checksum")
+    return state, digest
+
+
+def _seal(name: str, state: State, digest: bytes) -> bytes:
+    return hashlib.sha256(repr((name, *state)).encode("utf-8", "surrogatepass") + digest).digest()[:SEAL]
+
+
+def damage(root: Path) -> tuple[Path, str] | None:
+    """What is wrong with the memory in the cache `root`, if anything; for `probe cache verify`."""
+    index = root / NAME
+    if not index.is_file():
+        return None
+    try:
+        with closing(
+            sqlite3.connect(f"{index.absolute().as_uri()}?mode=ro", uri=True, timeout=5)
+        ) as connection:
+            (state,) = connection.execute("PRAGMA integrity_check").fetchone()
+            if state != "ok":
+                return index, state.splitlines()[0]
+            for row in connection.execute("SELECT * FROM digest"):
+                _checked(*row)
+    except (sqlite3.Error, ValueError, TypeError) as error:
+        return index, str(error)
+    return None
 
 
 def _remember(index: Path, fresh: Sequence[tuple[str, State, bytes]]) -> None:
     """Store what was computed, but no file so young that it may yet change under the same time stamp."""
     now = time.time_ns()
-    rows = [(n, *state, digest) for n, state, digest in fresh if now - max(state[1], state[2]) > RACY]
+    rows = [
+        (name, *state, digest + _seal(name, state, digest))
+        for name, state, digest in fresh
+        if now - max(state[1], state[2]) > RACY
+    ]
     if not rows:
         return
     try:

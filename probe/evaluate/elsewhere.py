@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from probe import recipe
 from probe.errors import UserError
 from probe.evaluate import groups as grouping
 from probe.evaluate import metrics
@@ -53,7 +54,7 @@ class Foreign:
         return Outcome(method, hits, hits5, self.probability.get(method))
 
 
-def result(path: Path, *, groups: Path | None = None) -> dict[str, Any]:
+def result(path: Path, *, groups: str | None = None) -> dict[str, Any]:
     """A result as a run would give it, from the predictions alone.
 
     `groups` is a run folder that ranks the classes, or a JSON file that names the groups.
@@ -65,7 +66,7 @@ def result(path: Path, *, groups: Path | None = None) -> dict[str, Any]:
             f'{path}: holds the methods {", ".join(methods)}; keep one, with "{REFERENCE}" as its reference'
         )
     method, compared = methods[0], len(foreign.prediction) > 1
-    ranking, by, remark = _ranking(foreign, groups, compared)
+    ranking, origin, remark = _ranking(foreign, groups, compared)
     bench = Bench(foreign.labels, foreign.class_names, ranking)
     mine = foreign.outcome(method)
     block: dict[str, Any] = {
@@ -73,7 +74,7 @@ def result(path: Path, *, groups: Path | None = None) -> dict[str, Any]:
         "method": method,
         "data": {"name": path.stem, "sizes": {"test": len(foreign.labels)}},
         "seeds": [{"seed": s} for s in range(len(mine.hits))],
-        "groups_by": by,
+        **origin,
         "remarks": [remark] if remark else [],
         "test": judge(mine, bench),
         "reference": None,
@@ -86,22 +87,23 @@ def result(path: Path, *, groups: Path | None = None) -> dict[str, Any]:
     return block
 
 
-def _ranking(foreign: Foreign, groups: Path | None, compared: bool) -> tuple[Groups, str, str | None]:
-    if groups is not None:
-        is_run = groups.is_dir() or groups.name == "result.json"
-        read_groups = grouping.from_run if is_run else grouping.from_file
-        return read_groups(groups, foreign.class_names), str(groups), None
+def _ranking(
+    foreign: Foreign, groups: str | None, compared: bool
+) -> tuple[Groups, dict[str, str | None], str | None]:
+    """The groups, where they come from, and what to keep in mind about them."""
+    source = recipe.group_source("paper" if groups is None else groups)
+    if source == "crossfit":
+        raise UserError("predictions hold no training images to cross-fit on; name a run or a file as groups")
+    given = grouping.given(source, foreign.class_names)
+    if given is not None:
+        return given, grouping.origin(source), grouping.remark(source)
     if not compared:
         everything = {"all": list(range(len(foreign.class_names)))}
-        return (
-            everything,
-            "none",
-            "nothing ranks the classes; name a run or a file with --groups to see groups",
-        )
+        remark = "nothing ranks the classes; name a run or a file with --groups to see groups"
+        return everything, {"groups_by": "none", "groups_from": None}, remark
     hits = foreign.outcome(REFERENCE).hits
     accuracy = metrics.count(hits, foreign.labels, len(foreign.class_names)).accuracy
-    remark = "groups are ranked by erm's own test accuracy, which flatters any rival on hard classes"
-    return grouping.thirds(np.nan_to_num(accuracy)), "paper", remark
+    return grouping.thirds(np.nan_to_num(accuracy)), grouping.origin(source), grouping.remark(source)
 
 
 def _diagnostics(foreign: Foreign, methods: list[str], ranking: Groups) -> dict[str, Any]:

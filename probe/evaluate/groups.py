@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from backbones import reading
 from probe.errors import UserError, nearest
+from probe.recipe import RANKINGS, Reference
 
 GROUPS = ("easy", "medium", "hard")
+TAKEN = ("overall", "mean_per_class")  # statistics that stand beside the groups in every table
 
 # Groups by training images: (name, smallest count that belongs to it), largest first.
 COUNT_SCHEMES = {
@@ -88,20 +90,50 @@ def by_count(train_counts: NDArray[np.int64]) -> dict[str, dict[str, list[int]]]
     return schemes
 
 
+def given(source: str | Reference, class_names: Sequence[str]) -> dict[str, list[int]] | None:
+    """The groups that a file or a reference run gives; None for a ranking that is yet to be made."""
+    if isinstance(source, Reference):
+        return from_run(Path(source.reference), class_names)
+    return None if source in RANKINGS else from_file(Path(source), class_names)
+
+
+def origin(source: str | Reference) -> dict[str, str | None]:
+    """What a result says about its groups: by what they were made, and which file or run gave them."""
+    if isinstance(source, Reference):
+        return {"groups_by": "reference", "groups_from": source.reference}
+    if source in RANKINGS:
+        return {"groups_by": source, "groups_from": None}
+    return {"groups_by": "file", "groups_from": source}
+
+
+def remark(source: str | Reference) -> str | None:
+    """What a reader must know about groups that the test images themselves have ranked."""
+    if isinstance(source, Reference):
+        return (
+            f"groups are ranked by the test accuracy of {source.reference}, "
+            "which flatters whatever errs on other images than that run"
+        )
+    if source == "paper":
+        return "groups are ranked by erm's own test accuracy, which flatters any rival on hard classes"
+    return None
+
+
 def from_file(path: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
     """Groups named in a JSON file, `{"easy": ["pug", ...], "hard": [...]}`: every class once."""
     try:
         content = json.loads(reading.content(path))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read groups from {path}: {error}") from error
-    named = isinstance(content, dict) and all(isinstance(v, list) for v in content.values())
+    named = isinstance(content, dict) and all(isinstance(v, list) and v for v in content.values())
     if not named or not content:
         raise UserError(f'{path}: groups are written {{"easy": ["class", ...], "hard": [...]}}')
+    for name in (name for name in content if name in TAKEN or not name.strip()):
+        raise UserError(f'{path}: a group cannot be called "{name}"; choose another name')
     where = {name: k for k, name in enumerate(class_names)}
-    for name in (name for members in content.values() for name in members):
+    for name in (str(name) for members in content.values() for name in members):
         if name not in where:
-            raise UserError(f'{path}: no class is called "{name}"{nearest(str(name), class_names)}')
-    groups = {group: [where[name] for name in members] for group, members in content.items()}
+            raise UserError(f'{path}: no class is called "{name}"{nearest(name, class_names)}')
+    groups = {group: [where[str(name)] for name in members] for group, members in content.items()}
     _check_partition(groups, class_names, path)
     return groups
 
@@ -110,10 +142,13 @@ def from_run(folder: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
     """Thirds by the test accuracy of another run, the papers' reference model; class lists must agree."""
     path = folder / "result.json" if folder.is_dir() else folder
     try:
-        rows = json.loads(reading.content(path))["test"]["by_class"]
-        accuracy = {row["name"]: row["accuracy"] or 0.0 for row in rows}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        content = json.loads(reading.content(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read the reference run {folder}: {error}") from error
+    try:
+        accuracy = {row["name"]: float(row["accuracy"] or 0) for row in content["test"]["by_class"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"the reference run {folder}: its {path.name} holds no result of a run") from error
     if set(accuracy) != set(class_names):
         other = sorted(set(accuracy) ^ set(class_names))[0]
         raise UserError(

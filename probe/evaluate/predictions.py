@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from probe.evaluate.judge import Outcome
+from probe.files import write_atomic
 
 TOP = 5
 
@@ -81,4 +82,6 @@ def write(
         for p in predictions
     ]
     table = pa.concat_tables(tables).replace_schema_metadata({"class_names": json.dumps(list(class_names))})
-    pq.write_table(table, path, compression="zstd")
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, compression="zstd")
+    write_atomic(path, buffer.getvalue().to_pybytes())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from probe import files
+from probe.data import stat_index
 from probe.errors import UserError, nearest
 from probe.features.manifest import SHORT
 from probe.features.store import MANIFEST, SHARD_NAME, Problem, in_parallel, read_manifest, shard_problem
@@ -40,7 +41,10 @@ def entries(cache: str | Path | None = None) -> list[Listed]:
 
 def verify(cache: str | Path | None = None, names: Sequence[str] = ()) -> list[Problem]:
     """Read every byte of the named entries (or all) and return what is damaged; unfinished is not damaged."""
-    return [problem for folder in _chosen(cache_root(cache), names) for problem in _problems(folder)]
+    root = cache_root(cache)
+    found = [problem for folder in _chosen(root, names) for problem in _problems(folder)]
+    aside = None if names else stat_index.damage(root)
+    return found if aside is None else [*found, Problem(*aside)]
 
 
 def remove(

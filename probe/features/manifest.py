@@ -7,7 +7,6 @@ make the folder readable.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable
@@ -17,18 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from probe.seal import canonical, digest
+
 FORMAT = 1  # raise it whenever the meaning of a file in the entry changes
 SHARD_ROWS = 2048  # small enough that a kill costs seconds, large enough that files stay few
 SHORT = 12  # hexadecimal digits of the key in the folder's name
-
-
-def canonical(value: Any) -> str:
-    """The one JSON text of a value: sorted, compact, no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def digest(text: str | bytes) -> str:
-    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -99,20 +91,3 @@ def _numbers(preprocessing: Any) -> Any:
 def slug(words: Iterable[str]) -> str:
     """Words as part of a folder name: whatever a name holds, no separator or dot-dot survives."""
     return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")[:60] or "x" for word in words)
-
-
-def sealed(body: dict[str, Any]) -> str:
-    """`body` with its own checksum, as the text of a file."""
-    return canonical({"body": body, "sha256": digest(canonical(body))}) + "\n"
-
-
-def unsealed(text: str) -> dict[str, Any]:
-    """The body of a sealed text; ValueError if a single character of it is not as it was written."""
-    try:
-        body = json.loads(text)["body"]
-        intact = isinstance(body, dict) and sealed(body) == text
-    except (TypeError, KeyError, RecursionError) as error:
-        raise ValueError("not a sealed file") from error
-    if not intact:
-        raise ValueError("its checksum does not match its content")
-    return body

@@ -12,7 +12,6 @@ different names, and the manifest, created exclusively, decides for all which on
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import re
@@ -26,8 +25,10 @@ from typing import TYPE_CHECKING, Any
 from probe import files
 from probe.errors import UserError
 from probe.features.locks import LOCK
-from probe.features.manifest import SHORT, Key, canonical, digest, sealed, unsealed
-from probe.location import PRIVATE
+from probe.features.manifest import SHORT, Key
+from probe.location import refuse_strangers
+from probe.seal import canonical, digest, sealed, unsealed
+from probe.sums import file_digest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("probe.features")
 
 MANIFEST = "manifest.json"
+# the first half of its SHA-256 stands in a shard's name
 SHARD_NAME = re.compile(r"(\d{5,})-([0-9a-f]{32})\.safetensors")
-CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,6 @@ class Problem:
         return f"{self.path.parent.name}/{self.path.name}: {self.what}"
 
 
-def file_digest(path: Path) -> str:
-    """Half of the SHA-256 of a file's bytes: 128 bits, as in a shard's name."""
-    state = hashlib.sha256()
-    buffer = memoryview(bytearray(CHUNK))
-    with path.open("rb", buffering=0) as file:
-        while n := file.readinto(buffer):
-            state.update(buffer[:n])
-    return state.hexdigest()[:32]
-
-
 def shard_problem(path: Path, short_hash: str) -> Problem | None:
     """What is wrong with a shard of the entry whose key starts with `short_hash`, or None."""
     from safetensors import SafetensorError, safe_open
@@ -70,7 +61,7 @@ def shard_problem(path: Path, short_hash: str) -> Problem | None:
     try:
         if path.stat().st_size == 0:
             return Problem(path, "empty file")
-        if file_digest(path) != named[2]:
+        if file_digest(path)[:32] != named[2]:
             return Problem(path, "its bytes do not match its checksum")
         with safe_open(path, framework="numpy") as file:
             stamp = (file.metadata() or {}).get("probe")
@@ -139,6 +130,7 @@ class Entry:
 
     def complete(self) -> tuple[dict[int, Path] | None, list[Problem]]:
         """The entry's shards if all is sound, else None and what is damaged (nothing, if just unfinished)."""
+        refuse_strangers(self.folder.parent, self.folder, *_listing(self.folder))
         try:
             shards = self.committed()
         except (ValueError, UnicodeDecodeError) as error:
@@ -157,8 +149,7 @@ class Entry:
     def prepare(self, problems: list[Problem]) -> None:
         """Make the folder, private to the user, prove that it can be written to, remove what is damaged."""
         try:
-            self.folder.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-            self.folder.mkdir(mode=PRIVATE, exist_ok=True)
+            files.make_folder(self.folder)
             trial = files.temporary(self.folder / "trial")
             trial.touch()
             trial.unlink(missing_ok=True)
@@ -248,7 +239,6 @@ class Entry:
         # A file that vanishes under us means that the cache was emptied or tidied by someone else.
         for attempt in range(3):
             try:
-                self.folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
                 files.write_atomic(path, data)
                 return
             except FileNotFoundError:

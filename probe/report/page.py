@@ -12,11 +12,12 @@ from typing import Any
 
 from probe.errors import UserError
 from probe.files import write_atomic
-from probe.location import cache_root
+from probe.location import cache_root, refuse_strangers
 from probe.printable import visible
 from probe.report import charts, panels, sections
 from probe.report.chart import DARK, LIGHT, Chart, theme
 from probe.report.markup import element, json_in_script, text
+from probe.seal import sealed, unsealed
 
 # Nothing may be fetched, whatever a page holds; Vega compiles its expressions, hence unsafe-eval.
 POLICY = (
@@ -109,15 +110,16 @@ def _static(name: str) -> str:
 def library() -> str:
     """Vega, Vega-Lite and vega-embed as one script that cannot end its own element.
 
-    Putting it together takes seconds, so it is kept beside the feature cache, a file a version.
+    Putting it together takes seconds, so it is kept beside the feature cache, sealed, a file a version.
     """
     import vl_convert
 
-    kept = cache_root() / "report" / f"vega-{version('vl-convert-python')}.js"
-    if kept.is_file():
-        return kept.read_text(encoding="utf-8")
+    kept = cache_root() / "report" / f"vega-{version('vl-convert-python')}.json"
+    with suppress(UserError, OSError, ValueError):  # absent, damaged or another user's: made again
+        refuse_strangers(kept.parent, kept)
+        return str(unsealed(kept.read_text(encoding="utf-8"))["script"])
     bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     script = bundle.replace("</script", "<\\/script")
     with suppress(UserError, OSError):  # a cache that cannot be written only costs time
-        write_atomic(kept, script)
+        write_atomic(kept, sealed({"script": script}))
     return script

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones import reading
+from probe import sums
 from probe.errors import UserError
 from probe.files import write_atomic
 from probe.printable import visible
@@ -31,6 +32,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     """A run's result; what is missing or damaged is named."""
     path = folder / RESULT if folder.is_dir() else folder
     try:
+        sums.check(path)
         content = json.loads(reading.content(path))
     except FileNotFoundError as error:
         raise UserError(
@@ -51,7 +53,7 @@ def write_page(folder: Path, result: Mapping[str, Any], small: Mapping[str, str]
     return folder / PAGE
 
 
-def report(source: Path, *, groups: Path | None = None, plots: bool = False) -> Report:
+def report(source: Path, *, groups: str | None = None, plots: bool = False) -> Report:
     """Write the page (and static charts) of a run folder or of a predictions file, beside it."""
     if source.suffix == ".parquet":
         from probe.evaluate import elsewhere

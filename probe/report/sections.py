@@ -32,7 +32,7 @@ def subtitle(result: Result) -> str:
     if result.get("seeds"):
         parts.append(plural(len(result["seeds"]), "seed"))
     if result.get("groups_by"):
-        parts.append(f"groups by {result['groups_by']}")
+        parts.append(words.groups(result))
     return text(", ".join(parts))
 
 

@@ -39,6 +39,11 @@ def verdict(gain: Mapping[str, Any] | None) -> str:
     return "better" if gain["mean"] > 0 else "worse"
 
 
+def groups(result: Mapping[str, Any]) -> str:
+    """`groups by crossfit`, `groups by reference runs/clip-rn50-pets-erm-1a2b3c4d`."""
+    return " ".join(filter(None, ("groups by", result["groups_by"], result.get("groups_from"))))
+
+
 def plural(number: int, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"

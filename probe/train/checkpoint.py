@@ -2,14 +2,15 @@
 
     checkpoints/00001234/
         tensors.safetensors    network.*, method.*, average.*, best.*, optimizer.<parameter>.<name>
-        state.json             the recipe's digest, the position, the history, the optimiser's numbers
+        state.json             the recipe's digest, the position, the history, the optimiser's numbers;
+                               sealed, with the checksum of the tensors: one changed byte is noticed
 
 No generator's state is saved: every random draw is a function of the position (`probe.train.streams`).
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import re
 import shutil
@@ -23,10 +24,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from probe.errors import UserError
-from probe.files import TEMPORARY, staged_folder
+from probe.files import TEMPORARY, named_failures, staged_folder, write_atomic
+from probe.seal import sealed, unsealed
+from probe.sums import file_digest
 from probe.train.window import Diverged
 
-FORMAT = 1
+log = logging.getLogger("probe.train")
+
+FORMAT = 2
 KEPT = 2
 TENSORS, STATE = "tensors.safetensors", "state.json"
 OS_ERROR = re.compile(r"os error (\d+)")
@@ -48,11 +53,10 @@ def save(folder: Path, state: State, *, step: int) -> Path:
         raise Diverged(f"{bad} is not finite after step {step}; nothing was saved. Try a smaller train.lr")
     final = folder / f"{step:08d}"
     with staged_folder(final) as staged:
-        _write_tensors(staged / TENSORS, flat)
-        with (staged / STATE).open("w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, **state.about}, file)
-            file.flush()
-            os.fsync(file.fileno())
+        with named_failures(final / TENSORS, sum(t.nbytes for t in flat.values())):
+            _write_tensors(staged / TENSORS, flat)
+        about = {"format": FORMAT, "tensors": file_digest(staged / TENSORS), **state.about}
+        write_atomic(staged / STATE, sealed(about))
     for old in _all(folder)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
     return final
@@ -69,18 +73,17 @@ def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def latest(folder: Path, digest: str) -> State | None:
-    """The newest checkpoint that can be read; None where there is none. Leftovers of a kill are swept."""
+    """The newest checkpoint that is sound; None where there is none. Leftovers of a kill are swept."""
     if not folder.is_dir():
         return None
     for leftover in folder.glob(f"{TEMPORARY}*"):
         shutil.rmtree(leftover, ignore_errors=True)
     for path in reversed(_all(folder)):
         try:
-            about = json.loads((path / STATE).read_text(encoding="utf-8"))
-            with safe_open(path / TENSORS, framework="pt") as file:
-                flat = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        except (OSError, ValueError, SafetensorError):
-            continue  # damaged after it was written; the one before it is whole
+            about, flat = _read(path)
+        except (OSError, ValueError, SafetensorError) as error:
+            log.warning("the checkpoint %s is damaged (%s); going on from the one before it", path, error)
+            continue
         if (about.get("format"), about.get("digest")) != (FORMAT, digest):
             raise UserError(
                 f"{path} belongs to another recipe; train in another folder, or remove {folder} to start anew"
@@ -91,6 +94,17 @@ def latest(folder: Path, digest: str) -> State | None:
             tensors.setdefault(part, {})[rest] = tensor
         return State(about, tensors)
     return None
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A checkpoint's two files; ValueError if they are not as they were written, or another step's."""
+    about = unsealed((path / STATE).read_text(encoding="utf-8"))
+    if about["position"]["steps"] != int(path.name):
+        raise ValueError("it is that of another step")
+    if file_digest(path / TENSORS) != about["tensors"]:
+        raise ValueError(f"the bytes of {TENSORS} do not match their checksum")
+    with safe_open(path / TENSORS, framework="pt") as file:
+        return about, {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
 
 
 def _all(folder: Path) -> list[Path]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
-from probe.files import named_failures
+from probe.files import make_folder, named_failures, write_atomic
 
 
 class Log:
@@ -25,10 +26,13 @@ class Log:
     def flush(self) -> None:
         if self.path is None or not self._waiting:
             return
-        with named_failures(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+        lines = "".join(json.dumps(line) + "\n" for line in self._waiting)
+        with named_failures(self.path, len(lines)):
+            make_folder(self.path.parent)
             with self.path.open("a", encoding="utf-8") as file:
-                file.write("".join(json.dumps(line) + "\n" for line in self._waiting))
+                file.write(lines)
+                file.flush()
+                os.fsync(file.fileno())
         self._waiting.clear()
 
     def rewind(self, step: int) -> None:
@@ -43,4 +47,4 @@ class Log:
             except ValueError:
                 break
             kept.append(line + "\n")
-        self.path.write_text("".join(kept), encoding="utf-8")
+        write_atomic(self.path, "".join(kept))

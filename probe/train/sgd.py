@@ -104,7 +104,7 @@ def _train(
     task = Task(
         Network(nn.Identity(), head, NEUTRAL if isinstance(X, Tensor) else ease),
         built,
-        FeatureFeed(X, y, [f"row {i}" for i in kept]),
+        FeatureFeed(X, y, problem.names(kept)),
         problem.num_classes,
         optimizer=settings.optimizer or "sgd",
         epochs=settings.epochs or EPOCHS,
@@ -112,7 +112,7 @@ def _train(
         metric=problem.metric,
     )
     update = {"lr": rate, "weight_decay": decay}
-    digest = f"{method.model_dump_json()} {settings.model_dump_json()} {l2} {X.shape} {seed}"
+    digest = f"{problem.key} {method.model_dump_json()} {settings.model_dump_json()} {l2} {X.shape} {seed}"
     training = Training(
         task,
         settings.model_copy(update=update),
@@ -195,7 +195,7 @@ def _rows(problem: Problem, rows: NDArray[np.int64]) -> Any:
 
 def _held_feed(problem: Problem, held: NDArray[np.int64], ease: Scaling) -> FeatureFeed:
     X = _rows(problem, held)
-    return FeatureFeed(ease(X) if isinstance(X, Tensor) else X, problem.y[held], [f"row {i}" for i in held])
+    return FeatureFeed(ease(X) if isinstance(X, Tensor) else X, problem.y[held], problem.names(held))
 
 
 def _ease(X: Any, scale: Tensor | None) -> Scaling:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.state import load_strict, read_state
+from probe import sums
 from probe.files import write_atomic
 
 FILE = "model.safetensors"
@@ -21,5 +22,6 @@ def save(backbone: Any, path: Path) -> None:
 
 def restore(backbone: Any, path: Path) -> Any:
     """`backbone`, freshly loaded, with the weights that `save` wrote; every key must fit."""
+    sums.check(path)
     load_strict(backbone.encoder, read_state(path), path)
     return backbone

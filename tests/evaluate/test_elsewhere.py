@@ -82,7 +82,7 @@ def test_groups_can_come_from_a_file(path, tmp_path):
     (tmp_path / "groups.json").write_text(json.dumps({"easy": ["cat"], "hard": ["dog", "fox"]}))
     names = {"class_names": json.dumps(NAMES)}
     write(path, id=np.arange(30), label=LABELS, prediction=guesses(10, 5, 2), metadata=names)
-    result = elsewhere.result(path, groups=tmp_path / "groups.json")
+    result = elsewhere.result(path, groups=str(tmp_path / "groups.json"))
     assert result["test"]["groups"]["hard"]["accuracy"] == pytest.approx(0.35)
 
 

@@ -68,6 +68,10 @@ def test_groups_from_a_file(tmp_path):
     [
         ("{", "cannot read groups"),
         ("[]", "groups are written"),
+        ("{}", "groups are written"),
+        ('{"a": ["cat", "dog", "fox"], "b": []}', "groups are written"),
+        ('{"overall": ["cat", "dog", "fox"]}', 'cannot be called "overall"'),
+        ('{"a": [["cat"], "dog", "fox"]}', "no class is called"),
         ('{"a": ["cat", "dgo", "fox"]}', 'did you mean "dog"'),
         ('{"a": ["cat", "dog"]}', '"fox" is in no group'),
         ('{"a": ["cat", "dog", "fox"], "b": ["fox"]}', "more than one place"),
@@ -96,3 +100,6 @@ def test_a_reference_run_on_other_classes_is_refused(tmp_path):
         groups.from_run(tmp_path, NAMES)
     with pytest.raises(UserError, match="cannot read the reference run"):
         groups.from_run(tmp_path / "absent", NAMES)
+    (tmp_path / "result.json").write_text('{"test": {"by_class": [{"name": "fox", "accuracy": "high"}]}}')
+    with pytest.raises(UserError, match="holds no result of a run"):
+        groups.from_run(tmp_path, NAMES)

@@ -15,8 +15,9 @@ from probe import features
 from probe.data import Split
 from probe.errors import UserError
 from probe.features import encoding, feeding
-from probe.features.manifest import key_of, sealed, unsealed
+from probe.features.manifest import key_of
 from probe.location import cache_root
+from probe.seal import sealed, unsealed
 
 
 def take(cache, split=None, backbone=None, **options):

@@ -7,7 +7,7 @@ import json
 import pytest
 from rich.console import Console
 
-from probe import compare
+from probe import comparison as comparing
 from probe.report import comparison_page, comparison_terminal, exports
 
 
@@ -46,7 +46,7 @@ def comparison():
         row("cars", "=cmd|'/c calc'!A1", "a_b & 50% </script>", -0.02, -0.03, 0.0, -0.001),
     ]
     failed = [{"data": "cars", "backbone": "moco", "method": "mr2", "error": "no weights | here"}]
-    return json.loads(json.dumps(compare._assemble(rows, "erm", failed)))
+    return json.loads(json.dumps(comparing.assemble(rows, "erm", failed)))
 
 
 def test_the_table_has_the_papers_layout(comparison):

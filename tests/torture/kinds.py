@@ -14,8 +14,8 @@ Case = Callable[[Random], None]  # one try; raises AssertionError when the produ
 class Torture:
     """A row of the table that `make torture` prints.
 
-    `begin(folder)` prepares what all tries share (data, an undisturbed run) and returns the case. A case draws
-    all its luck from the Random it is given, so that seed and number name it for ever.
+    `begin(folder)` prepares what all tries share (data, an undisturbed run) and returns the case. A case
+    draws all its luck from the Random it is given, so that seed and number name it for ever.
     """
 
     name: str  # "kill: extraction"

@@ -1,0 +1,158 @@
+"""Results side by side: the papers' table as plain data, with its corrections, rankings and remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from probe import sums
+from probe.errors import UserError
+from probe.evaluate import elsewhere
+from probe.evaluate import groups as grouping
+from probe.evaluate.judge import Bench, Groups, judge, versus
+from probe.evaluate.significance import LEVEL, holm
+from probe.recipe import Recipe, build, group_source
+from probe.report import runs, words
+
+SCHEMA = 1
+Row = dict[str, Any]
+
+
+def assemble(
+    rows: list[Row], reference: str, failed: Sequence[Row] = (), said: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The comparison of `rows`, each already against `reference`; `said` are further remarks."""
+    _correct(rows)
+    return {
+        "schema": SCHEMA,
+        "reference": reference,
+        "groups": list(dict.fromkeys(n for row in rows for n in row["statistics"] if n != "overall")),
+        "rows": rows,
+        "ranking": {key: _ranking(rows, key) for key in ("method", "backbone")},
+        "failed": list(failed),
+        "remarks": [*_remarks(rows), *said],
+    }
+
+
+def row_of(recipe: Recipe, folder: Path, result: Mapping[str, Any], *, reused: bool) -> Row:
+    """One line of the table: a run and its statistics."""
+    return {
+        "data": recipe.data.name,
+        "backbone": recipe.backbone.name,
+        "method": recipe.label,
+        "seeds": len(result["seeds"]),
+        "groups_by": words.groups(result),
+        "run": folder.name,
+        "reused": reused,
+        "statistics": statistics(result),
+    }
+
+
+def statistics(result: Mapping[str, Any]) -> Row:
+    """Accuracy, interval and gain of each column of the table."""
+    test, reference = result["test"], result.get("reference")
+    gains = (result.get("versus") or {}).get("gain") or {}
+
+    def entry(name: str, accuracy: float | None, ci: Any, before: float | None) -> Row:
+        gain = dict(gains[name]) if gains.get(name) else None
+        relative = None if gain is None or not before else gain["mean"] / before
+        return {"accuracy": accuracy, "ci": ci, "gain": gain, "relative": relative}
+
+    columns = {"overall": entry("overall", test["top1"], test["ci"], reference and reference["top1"])}
+    for name, group in test["groups"].items():
+        before = reference and reference["groups"][name]["accuracy"]
+        columns[name] = entry(name, group["accuracy"], group["ci"], before)
+    return columns
+
+
+def _correct(rows: Sequence[Row]) -> None:
+    """Holm's correction over every gain of the table: what is called clear is clear among so many looks."""
+    gains = [s["gain"] for row in rows for s in row["statistics"].values() if s["gain"] is not None]
+    for gain, p in zip(gains, holm([g["p"] for g in gains]), strict=True):
+        gain["p_holm"], gain["clear"] = float(p), bool(p < LEVEL)
+
+
+def hardest(row: Row) -> Row:
+    """The last group's column."""
+    return list(row["statistics"].values())[-1]
+
+
+def _ranking(rows: Sequence[Row], key: str) -> list[Row]:
+    """Methods or backbones by their mean gain on the hardest group, over everything they ran on."""
+    compared = [row for row in rows if hardest(row)["gain"] is not None]
+    ranked = []
+    for name in dict.fromkeys(row[key] for row in compared):
+        gains = [hardest(row)["gain"] for row in compared if row[key] == name]
+        ranked.append(
+            {
+                "name": name,
+                "gain": sum(g["mean"] for g in gains) / len(gains),
+                "runs": len(gains),
+                "clearly_better": sum(g["clear"] and g["mean"] > 0 for g in gains),
+                "clearly_worse": sum(g["clear"] and g["mean"] < 0 for g in gains),
+            }
+        )
+    return sorted(ranked, key=lambda r: -r["gain"])
+
+
+def _remarks(rows: Sequence[Row]) -> list[str]:
+    said = []
+    if any(row["seeds"] == 1 for row in rows):
+        said.append("one seed only: the intervals come from the test images alone")
+    if rows and not any(hardest(row)["gain"] for row in rows):
+        said.append("only the reference was run: name another method to see gains")
+    return said
+
+
+def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any]:
+    """Runs that exist, each against the first one, image by image; groups are given, or the first one's."""
+    if len(folders) < 2:
+        raise UserError("name at least two runs to compare; the first is the reference")
+    results = [runs.read_result(folder) for folder in folders]
+    recipes = [build(result["recipe"]) for result in results]
+    predictions = [_predictions(folder) for folder in folders]
+    outcomes = [p.outcome(r.label) for p, r in zip(predictions, recipes, strict=True)]
+    for folder, p, o in zip(folders, predictions, outcomes, strict=True):
+        for what, same in (
+            ("classes", p.class_names == predictions[0].class_names),
+            ("test images", p.ids == predictions[0].ids),
+            ("numbers of seeds", len(o.hits) == len(outcomes[0].hits)),
+        ):
+            if not same:
+                raise UserError(
+                    f"{folder} and {folders[0]} have different {what}, so they cannot be compared"
+                )
+    names = predictions[0].class_names
+    bench = Bench(predictions[0].labels, names, _groups(groups, results[0], names))
+    origin = results[0] if groups is None else grouping.origin(group_source(groups))
+    origin = {key: origin.get(key) for key in ("groups_by", "groups_from")}
+    judged = [judge(outcome, bench) for outcome in outcomes]
+    rows = []
+    for i, (folder, recipe) in enumerate(zip(folders, recipes, strict=True)):
+        block: dict[str, Any] = {"test": judged[i], "seeds": outcomes[i].hits, **origin}
+        if i > 0:
+            block |= {"reference": judged[0], "versus": versus(outcomes[i], outcomes[0], bench)}
+        rows.append(row_of(recipe, folder, block, reused=True))
+    return assemble(rows, folders[0].name)
+
+
+def _groups(source: str | None, result: Mapping[str, Any], names: Sequence[str]) -> Groups:
+    """The groups of a file or a reference run; else those that `result` was judged with."""
+    if source is None:
+        where = {name: k for k, name in enumerate(names)}
+        return {g: [where[n] for n in block["classes"]] for g, block in result["test"]["groups"].items()}
+    given = grouping.given(group_source(source), names)
+    if given is None:
+        raise UserError(
+            f'runs that exist are not ranked anew by "{source}"; name a run folder or a JSON file'
+        )
+    return given
+
+
+def _predictions(folder: Path) -> elsewhere.Foreign:
+    path = folder / "predictions.parquet"
+    if not path.is_file():
+        raise UserError(f"{folder} has no predictions.parquet, which a comparison needs; run it again")
+    sums.check(path)
+    return elsewhere.read(path)

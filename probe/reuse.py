@@ -1,0 +1,77 @@
+"""Is a stored run still the answer to its recipe?
+
+A recipe names its data, its weights and its groups; what stands under those names can change. So a run is
+reused only where the fingerprints it stored are those of what its names mean now. Digests of unchanged files
+are remembered (`probe.data.stat_index`), and every data set and backbone is looked at once, so asking is
+cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import backbones
+from probe import data, material
+from probe.errors import UserError
+from probe.evaluate import groups
+from probe.recipe import Recipe, build
+from probe.report import runs
+
+
+def stored(recipe: Recipe, folder: Path) -> dict[str, Any] | None:
+    """The result in `folder` if it is whole and of this very recipe, else None."""
+    if not (folder / "predictions.parquet").is_file():
+        return None
+    try:
+        result = runs.read_result(folder)
+        same = build(result["recipe"]).digest == recipe.digest
+    except (UserError, KeyError, TypeError):
+        return None
+    return result if same and result["test"].get("groups") else None
+
+
+@dataclass
+class Present:
+    """What the names in recipes mean now."""
+
+    cache: Path | None = None
+    _data: dict[str, data.Dataset] = field(default_factory=dict)
+    _weights: dict[str, str] = field(default_factory=dict)
+
+    def change(self, recipe: Recipe, result: Mapping[str, Any]) -> str | None:
+        """What is no longer as the stored run found it; None when all is."""
+        found = self.data(recipe)
+        before = result["data"].get("fingerprints") or {}
+        for split in found.splits:
+            if before.get(split) != found[split].fingerprint:
+                return f'the {split} images of "{recipe.data.name}" have changed'
+        if result["backbone"].get("fingerprint") != self.weights(recipe):
+            return f"the weights of {recipe.backbone.name} have changed"
+        given = groups.given(recipe.groups, found.class_names)
+        if given is not None and _named(given, found.class_names) != _members(result):
+            return f"the groups of {groups.origin(recipe.groups)['groups_from']} have changed"
+        return None
+
+    def data(self, recipe: Recipe) -> data.Dataset:
+        key = recipe.data.model_dump_json()
+        if key not in self._data:
+            self._data[key] = material.load_data(recipe, self.cache)
+        return self._data[key]
+
+    def weights(self, recipe: Recipe) -> str:
+        """The backbone's fingerprint."""
+        key = recipe.backbone.model_dump_json()
+        if key not in self._weights:
+            self._weights[key] = backbones.load(**recipe.backbone.model_dump()).fingerprint
+        return self._weights[key]
+
+
+def _named(given: Mapping[str, list[int]], class_names: tuple[str, ...]) -> dict[str, list[str]]:
+    return {name: [class_names[k] for k in members] for name, members in given.items()}
+
+
+def _members(result: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {name: group["classes"] for name, group in result["test"]["groups"].items()}
