@@ -36,6 +36,11 @@ def plain_errors() -> Iterator[None]:
         yield
     except click.exceptions.NoArgsIsHelpError:
         raise
+    except OSError as error:
+        if error.filename is None:  # a closed pipe, for one, is click's to handle
+            raise
+        click.echo(f"error: {one_line(f'{error.filename}: {error.strerror}; check the path')}", err=True)
+        sys.exit(2)
     except (UserError, click.ClickException) as error:
         if rank() == 0:  # one line, however many processes fail
             click.echo(f"error: {one_line(_told(error))}", err=True)
@@ -125,10 +130,21 @@ def world_options(command: Any) -> Any:
         world = None if alone else World(gpus, machines, number, address, config=config)
         return command(*args, world=world, **options)
 
+    count = click.IntRange(min=1)
     for option in (
-        click.option("--gpus", default=1, show_default=True, help="Processes: one a GPU, else on CPU cores."),
-        click.option("--machines", default=1, show_default=True, help="Machines that run this command."),
-        click.option("--machine-rank", default=0, help="This machine's number, from 0."),
+        click.option(
+            "--gpus",
+            type=count,
+            default=1,
+            show_default=True,
+            help="Processes: one a GPU, else on CPU cores.",
+        ),
+        click.option(
+            "--machines", type=count, default=1, show_default=True, help="Machines that run this command."
+        ),
+        click.option(
+            "--machine-rank", type=click.IntRange(min=0), default=0, help="This machine's number, from 0."
+        ),
         click.option("--address", default="127.0.0.1", help="Of machine 0."),
         click.option(
             "--accelerate-config",

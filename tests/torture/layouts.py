@@ -93,9 +93,7 @@ def build(luck: Random, root: Path) -> None:
         for name in mine:
             inner = os.path.join(os.fsencode(folder), name)  # noqa: PTH118
             os.mkdir(inner)  # noqa: PTH102
-            for i in range(
-                luck.choice([0, 2, 2, 2, 2, 2])
-            ):
+            for i in range(luck.choice([0, 2, 2, 2, 2, 2])):
                 (Path(os.fsdecode(inner)) / f"{i}.png").write_bytes(PIXEL)
             for _ in range(luck.choice([0, 0, 1, 2, 4])):
                 place(luck, inner)
