@@ -8,6 +8,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from typing import Any
 import click
 
 from probe.errors import UserError
+from probe.printable import one_line, printable
 from probe.train.launch import World, inside, launch, rank
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -25,19 +29,44 @@ cache_option = click.option(
 )
 
 
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Every mistake in what was given, words or content, is one line on stderr and exit code 2."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except OSError as error:
+        if error.filename is None:  # a closed pipe, for one, is click's to handle
+            raise
+        click.echo(f"error: {one_line(f'{error.filename}: {error.strerror}; check the path')}", err=True)
+        sys.exit(2)
+    except (UserError, click.ClickException) as error:
+        if rank() == 0:  # one line, however many processes fail
+            click.echo(f"error: {one_line(_told(error))}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        click.echo("stopped; the same command goes on where it was", err=True)
+        sys.exit(130)
+
+
+def _told(error: Exception) -> str:
+    if not isinstance(error, click.ClickException):
+        return str(error)
+    at = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "probe"
+    return f"{error.format_message()} See `{at} --help`"
+
+
 class Commands(click.Group):
-    """A group whose user errors are one line on stderr and exit code 2."""
+    """A group whose errors are one line each."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with plain_errors():
+            return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with plain_errors():
             return super().invoke(ctx)
-        except UserError as error:
-            if rank() == 0:  # one line, however many processes fail
-                click.echo(f"error: {error}", err=True)
-            ctx.exit(2)
-        except KeyboardInterrupt:
-            click.echo("stopped; the same command goes on where it was", err=True)
-            ctx.exit(130)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order a newcomer needs them
@@ -46,6 +75,8 @@ class Commands(click.Group):
 # NumPy brings a thread pool of its own beside torch's. On the same cores the two wait for each other: a warm
 # probe takes twice as long with both, and more when the machine is busy. Torch does the heavy products.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# What is wrong with an image is said once, with its name.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -99,10 +130,21 @@ def world_options(command: Any) -> Any:
         world = None if alone else World(gpus, machines, number, address, config=config)
         return command(*args, world=world, **options)
 
+    count = click.IntRange(min=1)
     for option in (
-        click.option("--gpus", default=1, show_default=True, help="Processes: one a GPU, else on CPU cores."),
-        click.option("--machines", default=1, show_default=True, help="Machines that run this command."),
-        click.option("--machine-rank", default=0, help="This machine's number, from 0."),
+        click.option(
+            "--gpus",
+            type=count,
+            default=1,
+            show_default=True,
+            help="Processes: one a GPU, else on CPU cores.",
+        ),
+        click.option(
+            "--machines", type=count, default=1, show_default=True, help="Machines that run this command."
+        ),
+        click.option(
+            "--machine-rank", type=click.IntRange(min=0), default=0, help="This machine's number, from 0."
+        ),
         click.option("--address", default="127.0.0.1", help="Of machine 0."),
         click.option(
             "--accelerate-config",
@@ -176,9 +218,9 @@ def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool)
         click.echo(json.dumps(guesses, indent=2))
         return
     for guess in guesses:
-        click.echo(guess["image"])
+        click.echo(printable(guess["image"]))
         for row in guess["classes"]:
-            click.echo(f"  {100 * row['probability']:5.1f} %  {row['name']}")
+            click.echo(f"  {100 * row['probability']:5.1f} %  {printable(row['name'])}")
 
 
 @main.command()
@@ -203,7 +245,7 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
         click.echo(json.dumps([r.result for r in reports], indent=2))
         return
     for r in reports:
-        click.echo(f"{r.path}" + (f" and {len(r.plots)} plots" if r.plots else ""))
+        click.echo(printable(str(r.path)) + (f" and {len(r.plots)} plots" if r.plots else ""))
 
 
 @main.command()
@@ -306,7 +348,7 @@ def cache_verify(names: tuple[str, ...], cache: Path | None) -> None:
 
     problems = inventory.verify(cache, names)
     for problem in problems:
-        click.echo(str(problem))
+        click.echo(printable(str(problem)))
     click.echo(f"{len(problems)} damaged files" if problems else "everything is sound")
     sys.exit(1 if problems else 0)
 
@@ -320,7 +362,7 @@ def cache_rm(names: tuple[str, ...], everything: bool, cache: Path | None) -> No
     from probe.features import inventory
 
     for name in inventory.remove(cache, names, everything=everything):
-        click.echo(f"removed {name}")
+        click.echo(f"removed {printable(name)}")
 
 
 @main.command()
@@ -332,7 +374,7 @@ def doctor(cache: Path | None) -> None:
     marks = {True: "ok  ", False: "FAIL", None: "note"}
     findings = list(examine(cache))
     for finding in findings:
-        click.echo(f"{marks[finding.ok]}  {finding.question:17} {finding.answer}")
+        click.echo(f"{marks[finding.ok]}  {finding.question:17} {printable(finding.answer)}")
     sys.exit(1 if any(finding.ok is False for finding in findings) else 0)
 
 

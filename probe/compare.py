@@ -20,6 +20,7 @@ from probe.comparison import assemble, of_runs, row_of
 from probe.errors import UserError
 from probe.progress import bar
 from probe.recipe import Recipe, build, override
+from probe.report import runs
 from probe.reuse import Present
 
 
@@ -190,14 +191,18 @@ def command(
             raise UserError(
                 "give either runs to compare or a grid (--backbones, --data, --methods), not both"
             )
-        comparison, key = of_runs(folders, groups), [*map(str, folders), groups or ""]
+        with runs.understood(*folders):
+            comparison, key = of_runs(folders, groups), [*map(str, folders), groups or ""]
     else:
         key = [recipe.slug for recipe in grid.recipes()]
         comparison = table(fill(grid, cache=cache, out=out))
-    digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:8]
+    digest = hashlib.sha256("\n".join(key).encode(errors="surrogateescape")).hexdigest()[:8]
     return comparison, save(comparison, out / f"compare-{digest}")
 
 
 def _names(values: Sequence[str]) -> list[str]:
     """`("a b", "c")` as a, b, c; quotes keep a path with spaces together."""
-    return [word for value in values for word in shlex.split(value)]
+    try:
+        return [word for value in values for word in shlex.split(value)]
+    except ValueError as error:
+        raise UserError(f"cannot tell the names apart in {' '.join(values)!r}: {error}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from probe.printable import visible
 from probe.report import exports, words
 from probe.report.chart import HEIGHT, Chart, hint, intervals, lines, quantity, series, shade
 from probe.report.markup import element, table, text
@@ -16,6 +17,7 @@ Comparison = Mapping[str, Any]
 
 def render(comparison: Comparison) -> str:
     """One self-contained file, like the page of a run."""
+    comparison = visible(comparison)
     charts = list(of_comparison(comparison))
     rows = comparison["rows"]
     names = {key: list(dict.fromkeys(row[key] for row in rows)) for key in ("backbone", "data", "method")}

@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from probe.printable import printable
 from probe.report import exports, words
 from probe.report.terminal import plain, write
 
@@ -32,7 +33,7 @@ def sections(comparison: Mapping[str, Any]) -> Iterator[RenderableType]:
     if compared:
         yield _ranking(compared)
     for remark in comparison["remarks"]:
-        yield Text(f"note: {remark}", style="yellow")
+        yield Text(f"note: {printable(remark)}", style="yellow")
     for failed in comparison["failed"]:
         where = " / ".join(plain(failed[k], 24) for k in ("data", "backbone", "method"))
         yield Text(f"failed: {where}: {plain(failed['error'], 300)}", style="red")

@@ -11,6 +11,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from probe.printable import printable
 from probe.report import words
 
 Comparison = Mapping[str, Any]
@@ -82,14 +83,15 @@ def csv(comparison: Comparison) -> str:
 
 
 def harmless(value: Any) -> Any:
-    """Numbers as they are; text that a spreadsheet would compute gets a quote in front."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    """Numbers as they are; text is printable, and what a spreadsheet would compute gets a quote in front."""
+    if not isinstance(value, str):
+        return value
+    return f"'{printable(value)}" if value.lstrip(" ").startswith(FORMULA) else printable(value)
 
 
 def escaped(value: str, rules: Mapping[str, str]) -> str:
     """Printable, on one line, and nothing in it means anything to the format."""
-    clean = "".join(c if c.isprintable() else " " for c in value)
-    return "".join(rules.get(c, c) for c in clean)
+    return "".join(rules.get(c, c) for c in printable(value))
 
 
 def markdown(comparison: Comparison) -> str:

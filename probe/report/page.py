@@ -13,6 +13,7 @@ from typing import Any
 from probe.errors import UserError
 from probe.files import write_atomic
 from probe.location import cache_root, refuse_strangers
+from probe.printable import visible
 from probe.report import charts, panels, sections
 from probe.report.chart import DARK, LIGHT, Chart, theme
 from probe.report.class_table import class_table
@@ -31,6 +32,7 @@ def render(result: Mapping[str, Any], *, thumbnails: Mapping[str, str] | None = 
 
     >>> Path("report.html").write_text(render(json.loads(Path("result.json").read_text())))
     """
+    result, thumbnails = visible(result), visible(thumbnails or {})
     results, diagnostics = list(charts.of_result(result)), list(panels.of_result(result))
     body = [
         element("section", sections.cards(result) + sections.remarks(result), aria_label="Headline results"),
@@ -44,9 +46,7 @@ def render(result: Mapping[str, Any], *, thumbnails: Mapping[str, str] | None = 
         section("table", "Every class", class_table(result)),
     ]
     if sections.has_confusions(result):
-        body.append(
-            section("confusions", "What is taken for what", sections.confusions(result, thumbnails or {}))
-        )
+        body.append(section("confusions", "What is taken for what", sections.confusions(result, thumbnails)))
     if diagnostics:
         body.append(section("why", "Why", element("div", "".join(map(figure, diagnostics)), cls="panels")))
     body.append(section("reproduce", "Reproduce", sections.reproduce(result)))

@@ -11,6 +11,8 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from probe.printable import printable
+
 BLANK = Text("")
 EXTREMES = 3  # how many of the worst and best classes are shown
 NAME = 32  # columns of a class name: two of them, with their numbers, fit into 80
@@ -26,8 +28,8 @@ def signed(fraction: float) -> str:
 
 
 def plain(name: str, width: int = NAME) -> str:
-    """A name fit for a terminal: no control characters, not too wide (some letters take two columns)."""
-    clean = "".join(c if c.isprintable() else "�" for c in name)
+    """A class name fit for a terminal: nothing in it acts, and it is not too wide (some letters take two)."""
+    clean = printable(name)
     return clean if cell_len(clean) <= width else set_cell_size(clean, width - 1).rstrip() + "…"
 
 
@@ -40,7 +42,7 @@ def write(parts: Iterable[RenderableType], folder: str, console: Console | None 
     """Print some parts and where it all is: names stay names, and the path is one word that can be copied."""
     console = console or Console(highlight=False, markup=False, emoji=False)
     console.print(Group(*parts))
-    console.print(Text(f"saved: {folder}", style="dim"), soft_wrap=True)
+    console.print(Text(f"saved: {printable(folder)}", style="dim"), soft_wrap=True)
 
 
 def sections(result: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -53,7 +55,7 @@ def sections(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     if result.get("margins"):
         yield _margins(result["margins"])
     for remark in result.get("remarks", []):
-        yield Text(f"note: {remark}", style="yellow")
+        yield Text(f"note: {printable(remark)}", style="yellow")
     yield _times(result["timing"])
 
 

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from probe.printable import printable
 from probe.report import page
 
 EVIL = "</script><script>alert(1)</script>"
@@ -67,7 +68,7 @@ def test_hostile_names_stay_text(opened):
 
 
 def test_clicking_a_heading_sorts_by_it_and_clicking_again_turns_the_order(opened, written):
-    accuracy = {r["name"]: r["accuracy"] for r in written[1]["test"]["by_class"]}
+    accuracy = {printable(r["name"]): r["accuracy"] for r in written[1]["test"]["by_class"]}
     click = "[...document.querySelectorAll('#classes th button')].find(b => b.textContent === '{}').click()"
     opened.run(click.format("accuracy %"))
     values = [accuracy[name] for name in first_column(opened)]
