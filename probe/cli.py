@@ -9,8 +9,9 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,12 @@ cache_option = click.option(
     type=click.Path(path_type=Path),
     help="Feature cache; else $PROBE_CACHE, else the user's cache.",
 )
+
+
+def say(value: Any, as_json: bool, lines: Iterable[str]) -> None:
+    """The value as JSON, or the lines that tell it to people."""
+    for line in [json.dumps(value, indent=2)] if as_json else map(printable, lines):
+        click.echo(line)
 
 
 @contextmanager
@@ -214,13 +221,12 @@ def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool)
     from probe.predict import predict as classify
 
     guesses = classify(run_folder, images, top=top)
-    if as_json:
-        click.echo(json.dumps(guesses, indent=2))
-        return
-    for guess in guesses:
-        click.echo(printable(guess["image"]))
-        for row in guess["classes"]:
-            click.echo(f"  {100 * row['probability']:5.1f} %  {printable(row['name'])}")
+
+    def lines(guess: dict[str, Any]) -> list[str]:
+        found = (f"  {100 * c['probability']:5.1f} %  {c['name']}" for c in guess["classes"])
+        return [guess["image"], *found]
+
+    say(guesses, as_json, (line for guess in guesses for line in lines(guess)))
 
 
 @main.command()
@@ -241,11 +247,8 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
     from probe.report import runs
 
     reports = [runs.report(source, groups=groups, plots=plots) for source in sources]
-    if as_json:
-        click.echo(json.dumps([r.result for r in reports], indent=2))
-        return
-    for r in reports:
-        click.echo(printable(str(r.path)) + (f" and {len(r.plots)} plots" if r.plots else ""))
+    plotted = (f"{r.path}" + (f" and {len(r.plots)} plots" if r.plots else "") for r in reports)
+    say([r.result for r in reports], as_json, plotted)
 
 
 @main.command()
@@ -283,17 +286,28 @@ def compare(
 @recipe_flags
 @cache_option
 @world_options
-def extract(words: tuple[str, ...], cache: Path | None, world: World | None, **flags: Any) -> None:
+@json_flag
+def extract(
+    words: tuple[str, ...], cache: Path | None, world: World | None, as_json: bool, **flags: Any
+) -> None:
     """Fill the feature cache for a backbone and a data set, and stop there."""
     recipe = recipe_from(words, flags)
     if world is not None:
         sys.exit(launch(world, sys.argv[1:]))
     from probe.material import gather
 
-    found = gather(recipe, cache=cache).features
-    for split, f in found.items() if rank() == 0 else ():
-        how = "already there" if f.cached else f"{len(f.y) / max(f.seconds, 1e-9):,.0f} images/s"
-        click.echo(f"{split:6} {len(f.y):>9,} x {f.X.shape[1]}  {how}")
+    rows = [
+        {"split": split, "rows": len(f.y), "dim": f.X.shape[1], "cached": f.cached, "seconds": f.seconds}
+        for split, f in gather(recipe, cache=cache).features.items()
+    ]
+
+    def line(row: dict[str, Any]) -> str:
+        speed = f"{row['rows'] / max(row['seconds'], 1e-9):,.0f} images/s"
+        how = "already there" if row["cached"] else speed
+        return f"{row['split']:6} {row['rows']:>9,} x {row['dim']}  {how}"
+
+    if rank() == 0:
+        say(rows, as_json, map(line, rows))
 
 
 @main.command()
@@ -342,14 +356,14 @@ def cache_ls(cache: Path | None, as_json: bool) -> None:
 @cache.command("verify")
 @click.argument("names", nargs=-1)
 @cache_option
-def cache_verify(names: tuple[str, ...], cache: Path | None) -> None:
+@json_flag
+def cache_verify(names: tuple[str, ...], cache: Path | None, as_json: bool) -> None:
     """Read every byte; exit code 1 if anything is damaged."""
     from probe.features import inventory
 
-    problems = inventory.verify(cache, names)
-    for problem in problems:
-        click.echo(printable(str(problem)))
-    click.echo(f"{len(problems)} damaged files" if problems else "everything is sound")
+    problems = [str(problem) for problem in inventory.verify(cache, names)]
+    end = f"{len(problems)} damaged files" if problems else "everything is sound"
+    say(problems, as_json, [*problems, end])
     sys.exit(1 if problems else 0)
 
 
@@ -357,24 +371,26 @@ def cache_verify(names: tuple[str, ...], cache: Path | None) -> None:
 @click.argument("names", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Remove every entry.")
 @cache_option
-def cache_rm(names: tuple[str, ...], everything: bool, cache: Path | None) -> None:
+@json_flag
+def cache_rm(names: tuple[str, ...], everything: bool, cache: Path | None, as_json: bool) -> None:
     """Remove entries, by name or the start of one."""
     from probe.features import inventory
 
-    for name in inventory.remove(cache, names, everything=everything):
-        click.echo(f"removed {printable(name)}")
+    removed = list(inventory.remove(cache, names, everything=everything))
+    say(removed, as_json, (f"removed {name}" for name in removed))
 
 
 @main.command()
 @cache_option
-def doctor(cache: Path | None) -> None:
+@json_flag
+def doctor(cache: Path | None, as_json: bool) -> None:
     """Check that this machine has what a run needs."""
     from probe.doctor import examine
 
     marks = {True: "ok  ", False: "FAIL", None: "note"}
     findings = list(examine(cache))
-    for finding in findings:
-        click.echo(f"{marks[finding.ok]}  {finding.question:17} {printable(finding.answer)}")
+    lines = (f"{marks[finding.ok]}  {finding.question:17} {finding.answer}" for finding in findings)
+    say([asdict(finding) for finding in findings], as_json, lines)
     sys.exit(1 if any(finding.ok is False for finding in findings) else 0)
 
 

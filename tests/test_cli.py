@@ -77,9 +77,10 @@ def test_extract_fills_the_cache_that_ls_lists_verify_checks_and_rm_empties(colo
     words = ["extract", "--image-size", "32", "--data", colours, *place]
     assert "images/s" in invoke(*words).output
     assert "already there" in invoke(*words).output
+    assert [row["cached"] for row in json.loads(invoke(*words, "--json").output)] == [True, True]
     listed = json.loads(invoke("cache", "ls", "--json", *place).output)
     assert sorted(row["rows"] for row in listed) == [32, 60]
-    assert invoke("cache", "verify", *place).exit_code == 0
+    assert json.loads(invoke("cache", "verify", "--json", *place).output) == []
     shard = next(Path(listed[0]["path"]).glob("*.safetensors"))
     data = bytearray(shard.read_bytes())
     data[-5] ^= 1
@@ -87,7 +88,8 @@ def test_extract_fills_the_cache_that_ls_lists_verify_checks_and_rm_empties(colo
     damaged = invoke("cache", "verify", *place)
     assert damaged.exit_code == 1
     assert shard.name in damaged.output
-    assert invoke("cache", "rm", "--all", *place).exit_code == 0
+    names = json.loads(invoke("cache", "rm", "--all", "--json", *place).output)
+    assert sorted(names) == sorted(row["name"] for row in listed)
     assert json.loads(invoke("cache", "ls", "--json", *place).output) == []
 
 
@@ -222,6 +224,8 @@ def test_the_doctor_finds_this_machine_fit(tmp_path):
     done = invoke("doctor", "--cache", tmp_path)
     assert done.exit_code == 0, done.output
     assert "effnet-lite0 loads" in done.output
+    findings = json.loads(invoke("doctor", "--cache", tmp_path, "--json").output)
+    assert all(finding["ok"] is not False for finding in findings)
 
 
 def test_hostile_make_variables_are_only_words(tmp_path):
