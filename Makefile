@@ -3,6 +3,7 @@
 #   make probe BACKBONE=clip-rn50 DATA=food101 METHOD=mr2 SEEDS=5
 #   make probe DATA=/my/images ARGS="--solver knn"
 #   make finetune BACKBONE=clip-rn50 DATA=cars METHOD=mr2 GPUS=4
+#   make compare BACKBONES="effnet-lite0 effnet-lite1" DATA=/my/pets METHODS="erm mr2 la cb" SEEDS=5
 #
 # What people give reaches the commands through the environment, quoted: no name can become shell code.
 

@@ -12,22 +12,24 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
 from probe.errors import UserError
-from probe.printable import one_line, printable
-from probe.train.launch import World, inside, launch, rank
-
-json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-cache_option = click.option(
-    "--cache",
-    type=click.Path(path_type=Path),
-    help="Feature cache; else $PROBE_CACHE, else the user's cache.",
+from probe.flags import (
+    GROUPS_HELP,
+    cache_option,
+    json_flag,
+    out_option,
+    plots_flag,
+    recipe_flags,
+    recipe_from,
+    world_options,
 )
+from probe.printable import one_line, printable
+from probe.train.launch import World, launch, rank
 
 
 def say(value: Any, as_json: bool, lines: Iterable[str]) -> None:
@@ -92,93 +94,10 @@ def main() -> None:
     """How good is a pretrained vision backbone on your classes, above all on the hard ones?"""
 
 
-GROUPS_HELP = "What groups the classes: crossfit (default), paper, a run folder, or a JSON file."
-
-# Flags of `probe run` that set one key of the recipe: (flag, key, help, further options).
-RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
-    ("--backbone", "backbone.name", "What to probe; see `probe backbones`.", {}),
-    ("--weights", "backbone.weights", "A local file or folder instead of the registered weights.", {}),
-    ("--tap", "backbone.tap", "Where features are taken (CLIP: projected or pooled).", {}),
-    ("--image-size", "backbone.image_size", "Input pixels, instead of the backbone's own.", {"type": int}),
-    ("--data", "data.name", "A data set's name, an image folder or a folder of parquet files.", {}),
-    ("--root", "data.root", "A local copy of a registered data set.", {}),
-    ("--method", "method.name", "See `probe methods`.", {}),
-    ("--solver", "solver.name", "lbfgs (default), sgd, ridge, knn or zeroshot.", {}),
-    (
-        "--finetune",
-        "finetune",
-        "Train the backbone too; see the recipe's `train` section.",
-        {"is_flag": True},
-    ),
-    ("--l2", "solver.l2", "Strength of the penalty; default: chosen on validation.", {"type": float}),
-    ("--grid", "solver.grid", "coarse (default) or full: all 96 strengths.", {}),
-    ("--groups", "groups", GROUPS_HELP, {}),
-    ("--seeds", "seeds", "How many seeds.", {"type": int}),
-    ("--skip-bad-images", "data.skip_bad_images", "Leave out images that cannot be read.", {"is_flag": True}),
-]
-
-
-def recipe_flags(command: Any) -> Any:
-    for flag, key, text, extra in reversed(RECIPE_FLAGS):
-        name = key.replace(".", "__")
-        command = click.option(flag, name, default=None, help=text, **extra)(command)
-    return click.argument("words", nargs=-1, metavar="[RECIPE.yaml] [KEY=VALUE]...")(command)
-
-
-def world_options(command: Any) -> Any:
-    """Options of a command that can run on several processes; it gets `world`, None where it is one process
-    or one of those that were started."""
-
-    @wraps(command)
-    def gathered(*args: Any, **options: Any) -> Any:
-        names = ("gpus", "machines", "machine_rank", "address", "accelerate_config")
-        gpus, machines, number, address, config = (options.pop(name) for name in names)
-        alone = inside() or (gpus, machines, config) == (1, 1, None)
-        world = None if alone else World(gpus, machines, number, address, config=config)
-        return command(*args, world=world, **options)
-
-    count = click.IntRange(min=1)
-    for option in (
-        click.option(
-            "--gpus",
-            type=count,
-            default=1,
-            show_default=True,
-            help="Processes: one a GPU, else on CPU cores.",
-        ),
-        click.option(
-            "--machines", type=count, default=1, show_default=True, help="Machines that run this command."
-        ),
-        click.option(
-            "--machine-rank", type=click.IntRange(min=0), default=0, help="This machine's number, from 0."
-        ),
-        click.option("--address", default="127.0.0.1", help="Of machine 0."),
-        click.option(
-            "--accelerate-config",
-            type=click.Path(path_type=Path),
-            help="Made by `accelerate config`, for clusters.",
-        ),
-    ):
-        gathered = option(gathered)
-    return gathered
-
-
-def recipe_from(words: tuple[str, ...], flags: dict[str, Any]) -> Any:
-    """The recipe file, if one is given, then the flags, then the KEY=VALUE words: the last one wins."""
-    from probe import recipe
-
-    has_file = bool(words) and "=" not in words[0]
-    content = recipe.read(Path(words[0])) if has_file else {}
-    for name, value in flags.items():
-        if value is not None and value is not False:
-            recipe.place(content, name.replace("__", "."), value)
-    return recipe.build(recipe.override(content, words[has_file:]))
-
-
 @main.command()
 @recipe_flags
 @cache_option
-@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@out_option
 @world_options
 @json_flag
 def run(
@@ -235,7 +154,7 @@ def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool)
     "--groups",
     help="For predictions: a run folder or a JSON file that groups the classes.",
 )
-@click.option("--plots", is_flag=True, help="Also write every chart as SVG and PNG.")
+@plots_flag
 @json_flag
 def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: bool) -> None:
     """Write the page of runs, or of predictions from elsewhere (a parquet file).
@@ -258,8 +177,9 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
 @click.option("--methods", multiple=True, help="One or more methods, in quotes.")
 @click.option("--seeds", type=int, help="How many seeds of each run.")
 @click.option("--groups", help=GROUPS_HELP)
+@plots_flag
 @cache_option
-@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@out_option
 @json_flag
 @click.pass_context
 def compare(

@@ -152,10 +152,11 @@ def _test_images(result: Mapping[str, Any]) -> Any:
     return (result["data"].get("fingerprints") or {}).get("test")
 
 
-def save(comparison: Mapping[str, Any], folder: Path) -> Path:
-    """Write the comparison as JSON, CSV, Markdown, LaTeX and a page."""
+def save(comparison: Mapping[str, Any], folder: Path, *, plots: bool = False) -> Path:
+    """Write the comparison as JSON, CSV, Markdown, LaTeX and a page, and its charts as files."""
     from probe.files import staged_folder, write_atomic
     from probe.report import comparison_page, exports
+    from probe.report import plots as static
 
     writers: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "comparison.json": lambda c: json.dumps(c, indent=2, allow_nan=False),
@@ -167,6 +168,8 @@ def save(comparison: Mapping[str, Any], folder: Path) -> Path:
     with staged_folder(folder) as staged:
         for name, write in writers.items():
             write_atomic(staged / name, write(comparison))
+        if plots:
+            static.save(comparison_page.of_comparison(comparison), staged / "plots")
     return folder
 
 
@@ -178,6 +181,7 @@ def command(
     methods: Sequence[str],
     seeds: int | None,
     groups: str | None = None,
+    plots: bool = False,
     cache: Path | None,
     out: Path,
 ) -> tuple[dict[str, Any], Path]:
@@ -197,7 +201,7 @@ def command(
         key = [recipe.slug for recipe in grid.recipes()]
         comparison = table(fill(grid, cache=cache, out=out))
     digest = hashlib.sha256("\n".join(key).encode(errors="surrogateescape")).hexdigest()[:8]
-    return comparison, save(comparison, out / f"compare-{digest}")
+    return comparison, save(comparison, out / f"compare-{digest}", plots=plots)
 
 
 def _names(values: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from probe.report import exports, words
 from probe.report.chart import HEIGHT, Chart, hint, intervals, lines, quantity, series, shade
 from probe.report.markup import element, table, text
 from probe.report.page import assemble, figure, section
+from probe.report.sections import remarks
 from probe.report.words import gain_interval, percent, plural, signed
 
 Comparison = Mapping[str, Any]
@@ -30,7 +31,9 @@ def render(comparison: Comparison) -> str:
     on = ", ".join(map(words.data, names["data"]))
     title = f"{', '.join(names['method'])} on {on}" if rows else "Comparison"
     said = [plural(len(rows), "run"), *(plural(len(v), k) for k, v in names.items() if k != "data")]
-    return assemble(title, text(", ".join([*said, *comparison["remarks"]])), body, charts)
+    if comparison["remarks"]:
+        body.insert(0, element("section", remarks(comparison["remarks"]), aria_label="Remarks"))
+    return assemble(title, text(", ".join(said)), body, charts)
 
 
 def _tables(comparison: Comparison) -> str:
@@ -159,17 +162,18 @@ def relative_improvements(rows: list[Mapping[str, Any]]) -> Chart:
         if name != "overall" and s["relative"] is not None
     ]
     names = list(dict.fromkeys(v[3] for v in values))
+    width = min(900, 130 * len({v[0] for v in values}))
     return Chart(
         "relative-improvement",
         "Relative improvement by data set",
-        "Gain divided by the reference's accuracy, the mean over backbones; one row of bars a method.",
+        "Gain divided by the reference's accuracy, the mean over backbones; one set of bars a method.",
         columns,
         values,
         {
-            "columns": 1,
+            "columns": max(1, 900 // (width + 80)),
             "facet": {"field": "method", "type": "nominal", "title": None},
             "spec": {
-                "width": 900,
+                "width": width,
                 "height": HEIGHT - 80,
                 "mark": {"type": "bar", "cornerRadiusEnd": 2},
                 "encoding": {

@@ -35,7 +35,9 @@ def render(result: Mapping[str, Any], *, thumbnails: Mapping[str, str] | None = 
     result, thumbnails = visible(result), visible(thumbnails or {})
     results, diagnostics = list(charts.of_result(result)), list(panels.of_result(result))
     body = [
-        element("section", sections.cards(result) + sections.remarks(result), aria_label="Headline results"),
+        element(
+            "section", sections.cards(result) + sections.remarks_of(result), aria_label="Headline results"
+        ),
         section(
             "accuracy",
             "Which classes suffer",

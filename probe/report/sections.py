@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from probe.report import words
@@ -105,11 +105,16 @@ def cards(result: Result) -> str:
     return element("div", "".join(shown), cls="cards")
 
 
-def remarks(result: Result) -> str:
+def remarks_of(result: Result) -> str:
+    """What to keep in mind about a run."""
     said = list(result.get("remarks") or [])
     versus = result.get("versus")
     if versus and versus.get("seeds") == 1:
         said.append("one seed only: the intervals come from the test images alone")
+    return remarks(said)
+
+
+def remarks(said: Sequence[str]) -> str:
     return element("ul", "".join(element("li", text(r)) for r in said), cls="remarks") if said else ""
 
 
