@@ -108,7 +108,11 @@ def theme(colours: Mapping[str, Any]) -> Spec:
             "symbolBaseFillColor": colours["faint"],
         },
         "header": {**label, "titleFontWeight": "normal", "labelFontSize": 12, "labelFontWeight": 600},
-        "range": {"category": colours["series"], "ordinal": colours["shades"]},
+        "range": {
+            "category": colours["series"],
+            "ordinal": colours["shades"],
+            "ramp": {"scheme": colours["shades"]},  # as many shades between them as there are groups
+        },
         "line": {"strokeWidth": 2},
         "point": {"filled": True, "size": 42, "opacity": 0.8},
         "circle": {"size": 34, "opacity": 0.7},
@@ -143,7 +147,7 @@ def shade(order: Sequence[str]) -> Spec:
     return {
         "field": "group",
         "type": "ordinal",
-        "scale": {"domain": list(order), "range": "ordinal"},
+        "scale": {"domain": list(order), "range": "ordinal" if len(order) <= 3 else "ramp"},
     }
 
 

@@ -3,12 +3,15 @@
 import csv
 import io
 import json
+import re
 
 import pytest
+import vl_convert
 from rich.console import Console
 
 from probe import comparison as comparing
 from probe.report import comparison_page, comparison_terminal, exports
+from probe.report.chart import Chart, shade
 
 
 def statistic(accuracy, gain=None, clear=False):
@@ -125,3 +128,14 @@ def test_the_page_of_a_comparison_opens_clean(browser, comparison, tmp_path):
     assert "a_b & 50% </script>" in browser.run("document.querySelector('main').textContent")
     browser.view(400, 900)
     assert browser.run("document.documentElement.scrollWidth") <= 400
+
+
+@pytest.mark.parametrize("number", [2, 3, 5])
+def test_every_group_has_a_shade_of_its_own(number):
+    names = [f"group {i}" for i in range(number)]
+    spec = {"mark": "bar", "encoding": {"x": {"field": "group", "type": "ordinal"}, "color": shade(names)}}
+    svg = vl_convert.vegalite_to_svg(
+        Chart("c", "t", "", {"group": "group"}, [[n] for n in names], spec).whole()
+    )
+    bars = re.findall(r'aria-roledescription="bar"[^>]*fill="([^"]+)"', svg)
+    assert len(bars) == len(set(bars)) == number
