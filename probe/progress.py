@@ -38,7 +38,7 @@ def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Call
 
         def advance(n: int = 1, note: str = "") -> None:
             speed = progress.tasks[0].speed
-            rate = f"{speed:,.0f} {unit}/s" if speed else unit
+            rate = f"{speed:,.0f} {unit}/s" if speed and speed >= 1 else unit  # a run takes minutes
             progress.update(task, advance=n, rate=f"{note}  {rate}" if note else rate)
 
         try:
