@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from probe.errors import UserError
-from probe.train.launch import World, inside, launch, rank
+from probe.train.launch import GO_ON, World, inside, launch, rank
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 cache_option = click.option(
@@ -23,6 +23,12 @@ cache_option = click.option(
     type=click.Path(path_type=Path),
     help="Feature cache; else $PROBE_CACHE, else the user's cache.",
 )
+
+
+def _peer_lost(error: RuntimeError) -> bool:
+    from probe.distributed import peer_lost
+
+    return peer_lost(error)
 
 
 class Commands(click.Group):
@@ -35,6 +41,11 @@ class Commands(click.Group):
             if rank() == 0:  # one line, however many processes fail
                 click.echo(f"error: {error}", err=True)
             ctx.exit(2)
+        except RuntimeError as error:
+            if not (inside() and _peer_lost(error)):
+                raise
+            click.echo(f"error: process {rank()} lost another one of its training, {GO_ON}", err=True)
+            ctx.exit(1)
         except KeyboardInterrupt:
             click.echo("stopped; the same command goes on where it was", err=True)
             ctx.exit(130)
