@@ -9,16 +9,14 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
-from probe.errors import UserError
-from probe.printable import one_line, printable
+from probe.commands import Commands
+from probe.printable import printable
 from probe.train.launch import World, inside, launch, rank
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -27,49 +25,6 @@ cache_option = click.option(
     type=click.Path(path_type=Path),
     help="Feature cache; else $PROBE_CACHE, else the user's cache.",
 )
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Every mistake in what was given, words or content, is one line on stderr and exit code 2."""
-    try:
-        yield
-    except click.exceptions.NoArgsIsHelpError:
-        raise
-    except OSError as error:
-        if error.filename is None:  # a closed pipe, for one, is click's to handle
-            raise
-        click.echo(f"error: {one_line(f'{error.filename}: {error.strerror}; check the path')}", err=True)
-        sys.exit(2)
-    except (UserError, click.ClickException) as error:
-        if rank() == 0:  # one line, however many processes fail
-            click.echo(f"error: {one_line(_told(error))}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        click.echo("stopped; the same command goes on where it was", err=True)
-        sys.exit(130)
-
-
-def _told(error: Exception) -> str:
-    if not isinstance(error, click.ClickException):
-        return str(error)
-    at = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "probe"
-    return f"{error.format_message()} See `{at} --help`"
-
-
-class Commands(click.Group):
-    """A group whose errors are one line each."""
-
-    def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        with plain_errors():
-            return super().make_context(*args, **extra)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with plain_errors():
-            return super().invoke(ctx)
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # in the order a newcomer needs them
 
 
 # NumPy brings a thread pool of its own beside torch's. On the same cores the two wait for each other: a warm
