@@ -29,6 +29,11 @@ def plain(name: str, width: int = 34) -> str:
     return shortened(name, width)
 
 
+def cell(name: str, width: int = 34) -> Text:
+    """The same for a table, which would take `[red]` in a bare string for a colour."""
+    return Text(plain(name, width))
+
+
 def show(result: Mapping[str, Any], folder: str, console: Console | None = None) -> None:
     """Print the result of one run."""
     console = console or Console(highlight=False)
@@ -61,7 +66,7 @@ def _headline(result: Mapping[str, Any]) -> Text:
         how += f", l2 {' to '.join(f'{v:.3g}' for v in ends)} {chosen}"
     head = Text()
     head.append(f"{plain(result['backbone']['name'])} on {plain(data['name'])}", style="bold")
-    head.append(f"  {recipe['method']['name']} ({how}), {seeds}\n")
+    head.append(f"  {plain(recipe['method']['name'])} ({how}), {seeds}\n")
     head.append(
         f"{len(result['test']['by_class'])} classes, {data['sizes']['train']:,} training "
         f"and {data['sizes']['test']:,} test images",
@@ -74,12 +79,12 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
     test, versus = result["test"], result.get("versus")
     table = _table("classes", "right %", "95 % interval", first="left")
     if versus:
-        table.add_column(f"vs {versus['method']}", justify="right", no_wrap=True)
+        table.add_column(cell(f"vs {versus['method']}"), justify="right", no_wrap=True)
         table.add_column("95 % interval", justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)
 
     def row(label: str, accuracy: float, ci: Iterable[float], key: str) -> None:
-        cells: list[str | Text] = [label, percent(accuracy), " - ".join(percent(v) for v in ci)]
+        cells: list[str | Text] = [Text(label), percent(accuracy), " - ".join(percent(v) for v in ci)]
         if versus:
             gain = versus["gain"][key]
             cells += [signed(gain["mean"]), "..".join(signed(v) for v in gain["ci"]), _verdict(gain)]
@@ -90,7 +95,7 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
     for name, group in test["groups"].items():
         if group["accuracy"] is None:  # no test image in any of its classes
             continue
-        row(f"{name} ({len(group['classes'])})", group["accuracy"], group["ci"], name)
+        row(f"{plain(name)} ({len(group['classes'])})", group["accuracy"], group["ci"], name)
     return table
 
 
@@ -116,7 +121,7 @@ def _extremes(by_class: list[dict[str, Any]]) -> Table:
     table.add_column("best classes", no_wrap=True)
     for worst, best in list(zip(known, reversed(known), strict=True))[:EXTREMES]:
         table.add_row(
-            percent(worst["accuracy"]), plain(worst["name"]), percent(best["accuracy"]), plain(best["name"])
+            percent(worst["accuracy"]), cell(worst["name"]), percent(best["accuracy"]), cell(best["name"])
         )
     return table
 

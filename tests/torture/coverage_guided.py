@@ -1,7 +1,7 @@
 """A small fuzzer: inputs that reach new lines of our parsers are kept, and new ones are made from them.
 
-Coverage is the set of steps from one line to the next inside `probe` and `backbones`, seen by the
-interpreter's own trace; a parser's branches are found one after another, where blind luck would need them all at once.
+Coverage is the set of steps from one line to the next inside `probe` and `backbones`, as the interpreter's
+trace sees them; a parser's branches are found one after another, where blind luck would need all at once.
 """
 
 from __future__ import annotations

@@ -8,16 +8,8 @@ from importlib import import_module
 from torture.kinds import Torture
 
 FAULTS: tuple[str, ...] = ()  # what can happen to a run: modules of this package, in the table's order
-INPUTS: tuple[str, ...] = (
-    "recipes",
-    "images",
-    "layouts",
-    "tables",
-    "commands",
-    "fuzz",
-    "pickles",
-    "names",
-)  # what can be given to it
+# what can be given to it
+INPUTS = ("recipes", "images", "layouts", "tables", "commands", "fuzz", "pickles", "names")
 
 
 def rows(pattern: str = "*") -> list[Torture]:
