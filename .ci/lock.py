@@ -95,10 +95,19 @@ def main() -> None:
         name, version = package["metadata"]["name"], Version(package["metadata"]["version"])
         if package["download_info"].get("dir_info") is not None:
             continue  # the project itself
-        checksums = of_version(name, Version(version.public)) | {chosen(package)}
-        hashes = "".join(f" \\\n    --hash=sha256:{checksum}" for checksum in sorted(checksums))
-        blocks[canonicalize_name(name)] = f"{canonicalize_name(name)}=={version.public}{hashes}\n"
+        name = canonicalize_name(name)
+        checksums = of_version(name, Version(version.public))
+        if version.local:  # a build of its own, torch's for CPUs: pip would prefer the index's, and its CUDA
+            here, elsewhere = (f'sys_platform {sign} "{sys.platform}"' for sign in ("==", "!="))
+            own = block(f"{name}=={version} ; {here}", {chosen(package)})
+            blocks[name] = own + block(f"{name}=={version.public} ; {elsewhere}", checksums)
+        else:
+            blocks[name] = block(f"{name}=={version}", checksums | {chosen(package)})
     (ROOT / "requirements.lock").write_text(HEADING + "".join(blocks[name] for name in sorted(blocks)))
+
+
+def block(requirement: str, checksums: set[str]) -> str:
+    return requirement + "".join(f" \\\n    --hash=sha256:{c}" for c in sorted(checksums)) + "\n"
 
 
 if __name__ == "__main__":
