@@ -34,7 +34,7 @@ def load(
         raise UserError(f'{name} has no tap "{tap}"{nearest(tap, spec.taps)}')
     if image_size is not None and image_size < 1:
         raise UserError(f"image_size must be a positive number of pixels, not {image_size}")
-    path = _path(spec, weights)  # before the heavy imports: who is offline should learn it at once
+    path = weights_path(spec, weights)  # before the heavy imports: who is offline should learn it at once
 
     from backbones.module import Backbone
 
@@ -56,7 +56,7 @@ def _drawing_from(name: str, seed: int) -> Iterator[None]:
         yield
 
 
-def _path(spec: registry.Spec, weights: str | Path | None) -> Path | None:
+def weights_path(spec: registry.Spec, weights: str | Path | None) -> Path | None:
     """The weights on this machine; None for a net without any, or a name that a library resolves."""
     if weights is None and spec.open:
         folder = Path(spec.architecture).expanduser()

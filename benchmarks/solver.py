@@ -7,8 +7,8 @@
 Ours counts everything: checks, eigendecomposition, float32 passes, the float64 verdict. scikit-learn's
 `lbfgs` has tol 1e-6 and, along the path, warm starts from the stronger penalty. Both sides run on the same
 threads in float64 accuracy; times are medians of interleaved repeats, on the clock and, in brackets, of the
-processor (a long path on a shared machine is better judged by the latter). "excess" is the relative difference of
-the objectives, ours minus theirs: below 1e-6 everywhere, or the comparison is void.
+processor (a long path on a shared machine is better judged by the latter). "excess" is the relative
+difference of the objectives, ours minus theirs: below 1e-6 everywhere, or the comparison is void.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def _report(title: str, X: Tensor, y: Tensor, l2s: list[float], repeats: int) ->
     print(
         f"{title:22s} ours {ours:7.2f} s ({iterations['ours']} iterations)   "
         f"scikit-learn {theirs:7.2f} s ({iterations['scikit-learn']})   "
-        f"{theirs / ours:5.1f} x ({cpu_theirs / cpu_ours:.1f} x)   excess {excess:+.1e}{'' if excess <= SAME else '  NOT THE SAME'}",
+        f"{theirs / ours:5.1f} x ({cpu_theirs / cpu_ours:.1f} x)   "
+        f"excess {excess:+.1e}{'' if excess <= SAME else '  NOT THE SAME'}",
         flush=True,
     )
 

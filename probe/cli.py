@@ -237,12 +237,16 @@ def compare(
 @main.command()
 @recipe_flags
 @cache_option
-def extract(words: tuple[str, ...], cache: Path | None, **flags: Any) -> None:
+@world_options
+def extract(words: tuple[str, ...], cache: Path | None, world: World | None, **flags: Any) -> None:
     """Fill the feature cache for a backbone and a data set, and stop there."""
     recipe = recipe_from(words, flags)
+    if world is not None:
+        sys.exit(launch(world, sys.argv[1:]))
     from probe.material import gather
 
-    for split, f in gather(recipe, cache=cache).features.items():
+    found = gather(recipe, cache=cache).features
+    for split, f in found.items() if rank() == 0 else ():
         how = "already there" if f.cached else f"{len(f.y) / max(f.seconds, 1e-9):,.0f} images/s"
         click.echo(f"{split:6} {len(f.y):>9,} x {f.X.shape[1]}  {how}")
 

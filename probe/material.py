@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 import backbones
 from backbones.weights import Scratch
-from probe import data, features
+from probe import data, features, known
 from probe.data import Dataset
 from probe.evaluate import groups
 from probe.features import FeatureSet, Matrix
+from probe.known import Known
 from probe.recipe import Recipe
 
 Stage = Callable[[str], AbstractContextManager[None]]
@@ -75,6 +76,51 @@ def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
     )
 
 
+def backbone(recipe: Recipe, cache: Path | None = None) -> Known | None:
+    """The recipe's backbone by its identity alone, where an earlier run has left it."""
+    if recipe.solver.name == "zeroshot":
+        return None  # it reads the class names, with the real one
+    return known.recall(recipe.backbone.model_dump(), lambda: load_backbone(recipe, cache), cache)
+
+
+def load_backbone(recipe: Recipe, cache: Path | None = None) -> Any:
+    """The recipe's backbone itself."""
+    settings = recipe.backbone.model_dump()
+    b = backbones.load(**settings, device=device())
+    if recipe.solver.name == "zeroshot":
+        b.encode_text(["a photo"])  # refused now, not after minutes of extraction
+    known.remember(settings, b, cache)
+    return b
+
+
+def _found(r: Recipe, b: Known, d: Dataset, cache: Path | None) -> dict[str, FeatureSet] | None:
+    """The features of every split from the cache; None if one is missing."""
+    f: dict[str, FeatureSet] = {}
+    for split in d.splits:
+        found = features.find(
+            b, d[split], cache=cache, dtype=r.features.dtype, skip_bad_images=r.data.skip_bad_images
+        )
+        if found is None:
+            return None
+        f[split] = found
+    return f
+
+
+def _extracted(r: Recipe, b: Any, d: Dataset, cache: Path | None) -> dict[str, FeatureSet]:
+    return {
+        split: features.extract(
+            b,
+            d[split],
+            cache=cache,
+            dtype=r.features.dtype,
+            batch_size=r.features.batch_size,
+            workers=r.features.workers,
+            skip_bad_images=r.data.skip_bad_images,
+        )
+        for split in d.splits
+    }
+
+
 def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _: nullcontext()) -> Material:
     """Load the data and the backbone, and extract (or find) the features of every split."""
     r = recipe
@@ -82,20 +128,12 @@ def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _
         d = load_data(r, cache)
     given = groups.given(r.groups, d.class_names)  # refused now, not after minutes of extraction
     with stage("backbone"):
-        b = backbones.load(**r.backbone.model_dump(), device=device())
-        if r.solver.name == "zeroshot":
-            b.encode_text(["a photo"])  # the same
+        b = backbone(r, cache)
     with stage("features"):
-        f = {
-            split: features.extract(
-                b,
-                d[split],
-                cache=cache,
-                dtype=r.features.dtype,
-                batch_size=r.features.batch_size,
-                workers=r.features.workers,
-                skip_bad_images=r.data.skip_bad_images,
-            )
-            for split in d.splits
-        }
+        f = None if b is None else _found(r, b, d, cache)
+    if b is None or f is None:
+        with stage("backbone"):
+            b = load_backbone(r, cache)
+        with stage("features"):
+            f = _extracted(r, b, d, cache)
     return Material(b, d, f, given)

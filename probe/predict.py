@@ -52,6 +52,6 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
 
 def _open(path: Path) -> Any:
     try:
-        return rgb(reading.content(path, LARGEST), str(path))
+        return rgb(reading.content(path, LARGEST), str(path), ways_out="mend it, or leave it out")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error

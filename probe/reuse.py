@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import backbones
 from probe import data, material
 from probe.errors import UserError
 from probe.evaluate import groups
@@ -65,7 +64,8 @@ class Present:
         """The backbone's fingerprint."""
         key = recipe.backbone.model_dump_json()
         if key not in self._weights:
-            self._weights[key] = backbones.load(**recipe.backbone.model_dump()).fingerprint
+            b = material.backbone(recipe, self.cache) or material.load_backbone(recipe, self.cache)
+            self._weights[key] = b.fingerprint
         return self._weights[key]
 
 

@@ -53,7 +53,9 @@ def test_a_run_prints_its_table_and_json_on_request(colours, cache, tmp_path):
     done = invoke(*words, *places)
     assert done.exit_code == 0, done.output
     assert all(word in done.output for word in ("overall", "easy", "hard", "vs erm", "margins", "saved"))
-    assert max(map(len, done.output.splitlines())) <= 80
+    *table, saved = done.output.splitlines()
+    assert max(map(len, table)) <= 80
+    assert saved.startswith("saved: ")
     done = invoke(*words, *places, "--json")
     assert json.loads(done.output)["test"]["groups"].keys() == {"easy", "medium", "hard"}
 
@@ -100,6 +102,10 @@ def test_predict_prints_the_top_classes(colours, cache, tmp_path):
     missing = invoke("predict", folder, tmp_path / "no.png")
     assert missing.exit_code == 2
     assert "no.png" in missing.output
+    (folder / "bad.png").write_text("no image")
+    bad = invoke("predict", folder, folder / "bad.png")
+    assert bad.exit_code == 2
+    assert "bad.png: not an image; mend it, or leave it out" in bad.output
 
 
 def folder(root: Path, layout: dict[str, list[str]]) -> Path:

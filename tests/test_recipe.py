@@ -105,10 +105,10 @@ SHIPPED = sorted((Path(__file__).parent.parent / "recipes").rglob("*.yaml"))
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_shipped_recipe_is_valid_and_names_what_exists(path):
     import backbones
-    from probe import losses
+    from probe import methods
     from probe.data import catalogue
 
     r = recipe.build(recipe.read(path))
     assert r.backbone.name in backbones.names()
     assert r.data.name in catalogue.names()
-    losses.catalogue.resolve(r.method.name, r.method.params)
+    methods.catalogue.resolve(r.method.name, r.method.params)

@@ -30,6 +30,13 @@ def test_the_folder_holds_everything_and_nothing_unfinished(finished):
     assert json.loads((finished.folder / "result.json").read_text()) == finished.result
 
 
+def test_the_clock_says_where_all_of_the_time_went(finished):
+    *stages, total = finished.result["timing"].items()
+    assert [name for name, _ in stages][-1] == "report"
+    assert total[0] == "total"
+    assert 0.9 * total[1] <= sum(seconds for _, seconds in stages) <= total[1]
+
+
 def test_a_named_cache_holds_the_digests_of_the_images_too(finished, cache):
     assert (cache / stat_index.NAME).is_file()
 

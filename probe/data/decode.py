@@ -24,10 +24,10 @@ class BadImage(UserError):
     """An image that cannot be decoded; the message names it."""
 
 
-def rgb(data: bytes, where: str) -> Image.Image:
-    """Decode `data`; `where` names the image in the error."""
+def rgb(data: bytes, where: str, ways_out: str = WAYS_OUT) -> Image.Image:
+    """Decode `data`; `where` names the image in the error, `ways_out` what to do about it."""
     if not data:
-        raise BadImage(f"bad image {where}: it is empty; {WAYS_OUT}")
+        raise BadImage(f"bad image {where}: it is empty; {ways_out}")
     try:
         image = _opened(data)
         image.load()
@@ -36,7 +36,7 @@ def rgb(data: bytes, where: str) -> Image.Image:
         Exception
     ) as error:  # decoders raise nearly anything on garbage: OSError, SyntaxError, ValueError, ...
         reason = "not an image" if isinstance(error, Image.UnidentifiedImageError) else str(error)
-        raise BadImage(f"bad image {where}: {reason or type(error).__name__}; {WAYS_OUT}") from error
+        raise BadImage(f"bad image {where}: {reason or type(error).__name__}; {ways_out}") from error
 
 
 def _opened(data: bytes) -> Image.Image:

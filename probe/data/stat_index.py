@@ -54,7 +54,7 @@ def digests(
         return _tried(compute, path, must=unreadable is None)
 
     names = [f"{path.absolute()}\0{key}" for path in paths]
-    tried = ((i, _tried(_state, path, must=unreadable is None)) for i, path in enumerate(paths))
+    tried = ((i, _tried(file_state, path, must=unreadable is None)) for i, path in enumerate(paths))
     states = {i: state for i, state in tried if state is not None}
     index = cache_root(cache) / NAME
     known = _recall(index, names)
@@ -90,7 +90,7 @@ def _tried(read: Callable[[Path], T], path: Path, *, must: bool) -> T | None:
         ) from error
 
 
-def _state(path: Path) -> State:
+def file_state(path: Path) -> State:
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino & (2**63 - 1)  # SQLite's are signed
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from probe.features.extract import extract
+    from probe.features.extract import extract, find
     from probe.features.featureset import FeatureSet
     from probe.features.matrix import Matrix
 
-__all__ = ["FeatureSet", "Matrix", "extract"]
+__all__ = ["FeatureSet", "Matrix", "extract", "find"]
 
-_HOMES = {"extract": "extract", "FeatureSet": "featureset", "Matrix": "matrix"}
+_HOMES = {"extract": "extract", "find": "extract", "FeatureSet": "featureset", "Matrix": "matrix"}
 
 
 def __getattr__(name: str) -> Any:

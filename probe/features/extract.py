@@ -80,16 +80,7 @@ def extract(
     started = time.perf_counter()
     device = device_of(backbone)
     _check(dtype=dtype, batch_size=batch_size, workers=workers, autocast=autocast, split=split, device=device)
-    key = key_of(
-        backbone,
-        split,
-        fingerprint=backbone.digest(),  # of the weights as they are now, trained or not
-        dtype=dtype,
-        skip_bad_images=skip_bad_images,
-        autocast=autocast,
-        shard_rows=shard_rows,
-    )
-    entry = Entry(cache_root(cache), key)
+    entry = _entry(backbone, split, cache, dtype, skip_bad_images, autocast, shard_rows)
     shards, problems = entry.complete()
     found = shards is not None
     if shards is None:
@@ -108,7 +99,46 @@ def extract(
         )
         shards = _fill(job)
     entry.sweep()
-    return _open(key, shards, split, cached=found, started=started)
+    return _open(entry.key, shards, split, cached=found, started=started)
+
+
+def find(
+    backbone: Any,
+    split: Any,
+    *,
+    cache: str | Path | None = None,
+    dtype: str = "float32",
+    skip_bad_images: bool = False,
+) -> FeatureSet | None:
+    """The features of `split` if all of them are in the cache, sound. Asks the backbone only who it is."""
+    started = time.perf_counter()
+    entry = _entry(backbone, split, cache, dtype, skip_bad_images)
+    shards, _ = entry.complete()
+    if shards is None:
+        return None
+    entry.sweep()
+    return _open(entry.key, shards, split, cached=True, started=started)
+
+
+def _entry(
+    backbone: Any,
+    split: Any,
+    cache: str | Path | None,
+    dtype: str,
+    skip_bad_images: bool,
+    autocast: str | None = None,
+    shard_rows: int = SHARD_ROWS,
+) -> Entry:
+    key = key_of(
+        backbone,
+        split,
+        fingerprint=backbone.digest(),  # of the weights as they are now, trained or not
+        dtype=dtype,
+        skip_bad_images=skip_bad_images,
+        autocast=autocast,
+        shard_rows=shard_rows,
+    )
+    return Entry(cache_root(cache), key)
 
 
 def _check(

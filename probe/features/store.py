@@ -112,7 +112,12 @@ class Entry:
     def __init__(self, root: Path, key: Key) -> None:
         self.key = key
         # the key alone decides: an entry made under another name of the same thing is the same entry
-        same = sorted(root.glob(f"*-{key.hash[:SHORT]}"))
+        try:
+            same = sorted(root.glob(f"*-{key.hash[:SHORT]}"))
+        except OSError as error:
+            raise UserError(
+                f"cannot read the cache {root}: {error.strerror}; give another --cache"
+            ) from error
         self.folder = same[0] if same else root / key.folder
         self._sound: set[tuple[str, int, int]] = set()  # verified in this process: name, size, time
 
@@ -144,7 +149,7 @@ class Entry:
 
     def complete(self) -> tuple[dict[int, Path] | None, list[Problem]]:
         """The entry's shards if all is sound, else None and what is damaged (nothing, if just unfinished)."""
-        refuse_strangers(self.folder.parent, self.folder, *_listing(self.folder))
+        refuse_strangers(self.folder.parent, self.folder, self.folder / MANIFEST)
         try:
             shards = self.committed()
         except (ValueError, UnicodeDecodeError) as error:
@@ -155,6 +160,7 @@ class Entry:
             ) from error
         if shards is None:
             return None, []
+        refuse_strangers(*shards.values())
         problems = self.problems(shards.values())
         return (None if problems else shards), problems
 

@@ -99,7 +99,14 @@ def theme(colours: Mapping[str, Any]) -> Spec:
             "titleFontSize": 12,
         },
         "axisX": {"grid": False},
-        "legend": {**label, "title": None, "orient": "top", "labelFontSize": 12, "symbolStrokeWidth": 3},
+        "legend": {
+            **label,
+            "title": None,
+            "orient": "top",
+            "labelFontSize": 12,
+            "symbolStrokeWidth": 3,
+            "symbolBaseFillColor": colours["faint"],
+        },
         "header": {**label, "titleFontWeight": "normal", "labelFontSize": 12, "labelFontWeight": 600},
         "range": {"category": colours["series"], "ordinal": colours["shades"]},
         "line": {"strokeWidth": 2},
@@ -138,6 +145,25 @@ def shade(order: Sequence[str]) -> Spec:
         "type": "ordinal",
         "scale": {"domain": list(order), "range": "ordinal"},
     }
+
+
+def intervals(title: str, columns: Mapping[str, str], **encoding: Any) -> list[Spec]:
+    """Layers of a chart of gains: a dashed line at 0, a bar from `low` to `high`, a dot at `gain`."""
+    across = {"y": {"value": 0}, "y2": {"value": "height"}}
+    return [
+        {
+            "mark": {"type": "rule", "strokeDash": [3, 3]},
+            "encoding": {"x": {"datum": 0, "type": "quantitative"}, **across},
+        },
+        {
+            "mark": {"type": "rule", "strokeWidth": 3},
+            "encoding": {"x": quantity("low", title), "x2": {"field": "high"}, **encoding},
+        },
+        {
+            "mark": {"type": "point", "size": 90, "opacity": 1},
+            "encoding": {"x": quantity("gain", title), **encoding, "tooltip": hint(columns)},
+        },
+    ]
 
 
 def hint(columns: Mapping[str, str]) -> list[Spec]:

@@ -103,7 +103,9 @@ def markdown(comparison: Comparison) -> str:
         lines = [[*_labels(row, MARKDOWN), *(cell(row["statistics"].get(n)) for n in names)] for row in rows]
         # the stars of clear gains must not start emphasis
         lines = [[*line[:2], *(v.replace("*", "\\*") for v in line[2:])] for line in lines]
-        parts.append(f"### {escaped(data, MARKDOWN)}\n\n{_grid(heading, lines, right=len(names))}")
+        parts.append(
+            f"### {escaped(words.data(data), MARKDOWN)}\n\n{_grid(heading, lines, right=len(names))}"
+        )
         gains = [
             [*_labels(row, MARKDOWN), *(_gain_interval(row["statistics"].get(n)) for n in names)]
             for row in rows
@@ -144,7 +146,7 @@ def latex(comparison: Comparison) -> str:
     for data, rows in by_data(comparison):
         lines += [
             r"\hline",
-            rf"\multicolumn{{{len(names) + 2}}}{{l}}{{\textit{{{escaped(data, LATEX)}}}}} \\",
+            rf"\multicolumn{{{len(names) + 2}}}{{l}}{{\textit{{{escaped(words.data(data), LATEX)}}}}} \\",
         ]
         for row in rows:
             values = [escaped(cell(row["statistics"].get(n)), LATEX) for n in names]

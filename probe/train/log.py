@@ -21,7 +21,9 @@ class Log:
         if self.path is not None:
             self._waiting.append(line)
         if self.tracker is not None:
-            self.tracker.log({k: v for k, v in line.items() if k != "step"}, step=line["step"])
+            prefix = "" if "samples" in line else "epoch/"  # an epoch's mean is no step's loss
+            values = {f"{prefix}{name}": value for name, value in line.items() if name != "step"}
+            self.tracker.log(values, step=line["step"])
 
     def flush(self) -> None:
         if self.path is None or not self._waiting:

@@ -68,11 +68,12 @@ class Training:
     ) -> None:
         self.task, self.settings, self.seed, self.folder, self.digest = task, settings, seed, folder, digest
         self.network, self.method, self.feed = task.network, task.method, task.feed
-        self.accelerator = accelerator or runtime.accelerator(settings)
+        self.accelerator = accelerator or runtime.accelerator(settings, folder)
         self.device: torch.device = self.accelerator.device
         self.rank: int = self.accelerator.process_index
         self.processes: int = self.accelerator.num_processes
         self.position, self.progress = Position(), Progress()
+        self._last: Window | None = None  # of which step's samples a message speaks
         self.best: dict[str, Tensor] = {}
         self.mix = augment.mixer(settings.augment, task.num_classes)
         self.show, self.between_checkpoints = show and self.rank == 0, between_checkpoints
@@ -122,6 +123,7 @@ class Training:
             self._saved = time.monotonic()
             for stage in range(self.position.stage, len(stages)):
                 self._run_stage(stage, stages[stage])
+        self._check_numbers()
         self.log.flush()
         for tracker in self.accelerator.trackers:  # `end_training` would end the world of processes as well
             tracker.finish()
@@ -155,7 +157,7 @@ class Training:
         for window, size in self._windows():
             rate = self.rate * schedule.factor(epoch * self.per_epoch + p.step, self.total, self.warmup)
             optim.set_rate(self.optimizer, rate)
-            loss = self.method.step(window)
+            self._last, loss = window, self.method.step(window)
             if self.average is not None:
                 self.average.update(self.network, p.steps)
             p.step, p.steps = p.step + 1, p.steps + 1
@@ -287,8 +289,15 @@ class Training:
         torch.distributed.broadcast(flag, 0)  # the clocks of two processes never agree
         return bool(flag)
 
+    def _check_numbers(self) -> None:
+        """Before anything is kept: an update can ruin weights whose loss was a number."""
+        bad = None if self._last is None else snapshot.not_finite(self)
+        if self._last is not None and bad is not None:
+            raise self._last.diverged_after(bad)
+
     def _save(self) -> Path | None:
         path = None
+        self._check_numbers()
         if self.folder is not None and self.rank == 0:
             self.log.flush()
             path = checkpoint.save(self.folder / "checkpoints", snapshot.of(self), step=self.position.steps)

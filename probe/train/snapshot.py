@@ -55,6 +55,17 @@ def of(training: Training) -> checkpoint.State:
     return checkpoint.State(about, tensors)
 
 
+def not_finite(training: Training) -> str | None:
+    """The name of a weight or memory that is no longer a number, if there is one."""
+    memory = {f"optimizer memory {k}": t for k, t in checkpoint.of_optimizer(training.optimizer)[0].items()}
+    average = training.average.weights if training.average is not None else {}
+    for tensors in (training.network.state_dict(), training.method.state_dict(), average, memory):
+        for name, value in tensors.items():
+            if value.is_floating_point() and not bool(value.isfinite().all()):
+                return name
+    return None
+
+
 def restore(training: Training, state: checkpoint.State) -> None:
     """Make `training` what it was when `state` was taken of it."""
     about, tensors = state.about, state.tensors

@@ -16,13 +16,13 @@ from probe.report import page, runs
 from probe.seal import canonical, digest, sealed
 from torture.answers import parsed
 from torture.coverage_guided import changed, fuzz
-from torture.finished import run
+from torture.finished import extract, run
 from torture.jail import SECONDS, jailed
 from torture.kinds import Case, Torture
 from torture.tables import without_charts
 from torture.trees import mutated
 
-EXECUTIONS = 150  # of each try
+EXECUTIONS = 80  # of each try
 
 
 def structured(luck: Random, content: bytes, corpus: Sequence[bytes]) -> bytes:
@@ -75,11 +75,11 @@ def prepare_results(folder: Path) -> Case:
         (other / "result.json").write_bytes(content)
         parsed(lambda: runs.report(other))
 
-    return lambda luck: _kept(fuzz(parse, seeds, luck, EXECUTIONS // 5, structured), seeds)
+    return lambda luck: _kept(fuzz(parse, seeds, luck, EXECUTIONS // 4, structured), seeds)
 
 
 def _entry(folder: Path) -> Path:
-    run(folder)
+    extract(folder)
     return next(entry.path for entry in inventory.entries(folder / "cache") if entry.rows == 12)
 
 

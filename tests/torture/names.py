@@ -196,6 +196,6 @@ def prepare_comparisons(folder: Path) -> Case:
 
 PROMISE = "text in every output, and nothing else"
 ROWS = (
-    Torture("hostile names: runs", PROMISE, jailed(prepare_runs), quick=20, timeout=SECONDS),
-    Torture("hostile names: comparisons", PROMISE, jailed(prepare_comparisons), quick=60, timeout=SECONDS),
+    Torture("hostile names: runs", PROMISE, jailed(prepare_runs), quick=10, timeout=SECONDS),
+    Torture("hostile names: comparisons", PROMISE, jailed(prepare_comparisons), quick=30, timeout=SECONDS),
 )

@@ -172,4 +172,4 @@ def _extract(folder: Path, cache: Path) -> None:
 
 
 PROMISE = "refused, and no code of it ran"
-ROWS = (Torture("security: pickles", PROMISE, jailed(prepare), quick=20, timeout=3 * SECONDS),)
+ROWS = (Torture("security: pickles", PROMISE, jailed(prepare), quick=8, timeout=3 * SECONDS),)

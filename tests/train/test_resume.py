@@ -76,6 +76,17 @@ def test_after_kill_9_in_a_step_the_same_command_ends_with_the_same_bits(
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
+def test_a_resumed_training_knows_the_whole_course_of_its_margins(tmp_path, spawn):
+    whole = features(None)
+    finish(whole)
+    spawn(victims.killed_after, 20, "features", tmp_path, often=True)
+    resumed = features(tmp_path)
+    finish(resumed)
+    course = resumed.method.loss.history.as_lists()
+    assert course["step"] == list(range(39))
+    assert course == whole.method.loss.history.as_lists()
+
+
 @pytest.mark.parametrize("half", [True, False])
 def test_after_kill_9_while_saving_the_checkpoint_before_it_counts(tmp_path, spawn, uninterrupted, half):
     assert spawn(victims.killed_while_saving, 2, half, tmp_path) == -signal.SIGKILL

@@ -1,0 +1,97 @@
+"""A run on cached features knows its backbone without loading it, and notices when it is another."""
+
+import os
+import shutil
+
+import pytest
+
+import backbones
+from probe import known, recipe
+from probe.data import stat_index
+from probe.errors import UserError
+from probe.material import gather
+
+
+@pytest.fixture
+def weights(tmp_path):
+    copy = tmp_path / "weights.pth"
+    shutil.copy(backbones.registry.find("effnet-lite0").source.fetch(), copy)
+    os.utime(copy, (1e9, 1e9))
+    return copy
+
+
+@pytest.fixture(autouse=True)
+def old_files(monkeypatch):
+    """A file just written is not trusted yet; tests do not wait for it to grow old."""
+    monkeypatch.setattr(known, "RACY", 0)
+
+
+def asked(weights, colours, **more):
+    backbone = {"name": "effnet-lite0", "weights": str(weights), "image_size": 32}
+    return recipe.build({"backbone": backbone, "data": str(colours), **more})
+
+
+def no_loading(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("the backbone was loaded")
+
+    monkeypatch.setattr(backbones, "load", refuse)
+
+
+def test_the_second_run_does_not_load_the_backbone(weights, colours, cache, monkeypatch):
+    first = gather(asked(weights, colours), cache=cache)
+    no_loading(monkeypatch)
+    second = gather(asked(weights, colours), cache=cache)
+    assert isinstance(second.backbone, known.Known)
+    assert second.features["train"].key == first.features["train"].key
+    for name in (*known.NUMBERS, "preprocessing"):
+        assert getattr(second.backbone, name) == getattr(first.backbone, name)
+    assert second.backbone.digest() == first.backbone.digest()
+
+
+def test_what_is_more_than_identity_loads_the_real_one(weights, colours, cache):
+    gather(asked(weights, colours), cache=cache)
+    b = gather(asked(weights, colours), cache=cache).backbone
+    assert sum(p.numel() for p in b.parameters()) > 1_000_000
+    assert b.digest() == b.fingerprint
+
+
+@pytest.mark.parametrize("change", ["weights", "size", "library", "damage"])
+def test_anything_that_could_change_the_backbone_makes_it_load(weights, colours, cache, monkeypatch, change):
+    gather(asked(weights, colours), cache=cache)
+    settings = asked(weights, colours).backbone.model_dump()
+    assert known.recall(settings, load=lambda: None, cache=cache) is not None
+    if change == "weights":
+        weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+        os.utime(weights, (1e9, 1e9))  # the same size and modification time: the change time tells
+    elif change == "size":
+        settings["image_size"] = 64
+    elif change == "library":
+        monkeypatch.setattr(known.metadata, "version", lambda name: "0")
+    else:
+        for file in (cache / known.FOLDER).iterdir():
+            file.write_text(file.read_text().replace("1280", "1281"))
+    assert known.recall(settings, load=lambda: None, cache=cache) is None
+
+
+def test_weights_that_change_during_a_run_are_noticed(weights, colours, cache):
+    gather(asked(weights, colours), cache=cache)
+    settings = asked(weights, colours).backbone.model_dump()
+    other = backbones.load("effnet-lite0", image_size=64)
+    b = known.recall(settings, load=lambda: other, cache=cache)
+    with pytest.raises(UserError, match="changed during the run"):
+        b.encoder  # noqa: B018
+
+
+def test_young_files_and_nets_without_weights_are_not_trusted(weights, cache, monkeypatch):
+    monkeypatch.setattr(known, "RACY", stat_index.RACY)
+    assert known._place({"name": "effnet-lite0", "weights": str(weights)}, cache) is None
+    assert known._place({"name": "cifar-resnet20", "weights": None}, cache) is None
+
+
+def test_a_cache_that_takes_no_notes_is_no_obstacle(weights, tmp_path):
+    occupied = tmp_path / "file"
+    occupied.write_text("")
+    settings = {"name": "effnet-lite0", "weights": str(weights), "tap": None, "image_size": 32}
+    known.remember(settings, backbones.load(**settings), occupied)
+    assert known.recall(settings, load=lambda: None, cache=occupied) is None
