@@ -16,12 +16,6 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
-def shortened(text: str, width: int) -> str:
-    """`printable(text)`, cut to `width` characters where it is longer."""
-    clean = printable(text[: width + 1])  # only what can be shown is looked at
-    return clean if len(clean) <= width else clean[: width - 1] + "…"
-
-
 def one_line(message: str) -> str:
     """A message that may quote anything: one printable line whose end, the way out, is always there."""
     clean = " ".join(printable(line) for line in message.splitlines() if line.strip())

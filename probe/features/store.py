@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backbones import reading
 from probe import files
 from probe.errors import UserError
 from probe.features.locks import LOCK
@@ -78,12 +79,25 @@ def shard_problem(path: Path, short_hash: str) -> Problem | None:
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The body of the manifest; None if there is none; ValueError if it is damaged or another entry's."""
     try:
-        body = unsealed((folder / MANIFEST).read_text())
+        body = unsealed(reading.content(folder / MANIFEST).decode())
     except FileNotFoundError:
         return None
-    if not digest(canonical(body["key"])).startswith(folder.name[-SHORT:]):
+    if not digest(canonical(body.get("key"))).startswith(folder.name[-SHORT:]):
         raise ValueError("it belongs to another entry")
+    if not isinstance(body.get("rows"), int) or not _lists_shards(body.get("shards")):
+        raise ValueError("it does not list shards as a manifest does")
     return body
+
+
+def _lists_shards(shards: Any) -> bool:
+    """Names of shards in this very folder, with their sizes; anyone can write a checksum that fits."""
+    return isinstance(shards, list) and all(
+        isinstance(shard, dict)
+        and SHARD_NAME.fullmatch(str(shard.get("file")))
+        and isinstance(shard.get("rows"), int)
+        and isinstance(shard.get("bytes"), int)
+        for shard in shards
+    )
 
 
 def in_parallel(work: Any, items: Iterable[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from probe.printable import printable
 from probe.report import exports, words
-from probe.report.terminal import plain, write
+from probe.report.terminal import cell, plain, write
 
 STYLES = {"better": "green", "worse": "red", words.NO_CHANGE: "dim"}
 RANKED = 10  # runs whose hard-class gain is shown with its interval
@@ -45,21 +45,21 @@ def _table(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Tabl
     table.add_column("backbone", max_width=14, no_wrap=True)
     table.add_column("method", max_width=9, no_wrap=True)
     for name in names:
-        table.add_column(plain(name, 10), justify="right", no_wrap=True)
+        table.add_column(cell(name, 10), justify="right", no_wrap=True)
     for row in rows:
         cells = []
         for name in names:
             statistic = row["statistics"].get(name)
             said = words.verdict(statistic["gain"]) if statistic and statistic["gain"] else ""
             cells.append(Text(exports.cell(statistic), style=STYLES.get(said, "")))
-        table.add_row(plain(row["backbone"], 14), plain(row["method"], 9), *cells)
+        table.add_row(cell(row["backbone"], 14), cell(row["method"], 9), *cells)
     return table
 
 
 def _ranking(rows: list[Mapping[str, Any]]) -> Table:
     hardest = list(rows[0]["statistics"])[-1]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(f"by gain on {plain(hardest, 20)}", no_wrap=True)
+    table.add_column(cell(f"by gain on {plain(hardest, 20)}"), no_wrap=True)
     table.add_column("gain (95 %)", justify="right", no_wrap=True)
     table.add_column("after Holm", no_wrap=True, min_width=len(words.NO_CHANGE))
     gains = [(row, list(row["statistics"].values())[-1]["gain"]) for row in rows]
@@ -67,5 +67,5 @@ def _ranking(rows: list[Mapping[str, Any]]) -> Table:
         said = words.verdict(gain)
         who = f"{plain(row['backbone'], 14)} {plain(words.data(row['data']), 10)} {plain(row['method'], 9)}"
         interval = f"{words.signed(gain['mean'])} ({words.gain_interval(gain['ci'])})"
-        table.add_row(who, interval, Text(said, style=STYLES[said]))
+        table.add_row(Text(who), interval, Text(said, style=STYLES[said]))
     return table

@@ -33,6 +33,11 @@ def plain(name: str, width: int = NAME) -> str:
     return clean if cell_len(clean) <= width else set_cell_size(clean, width - 1).rstrip() + "…"
 
 
+def cell(name: str, width: int = NAME) -> Text:
+    """The same for a table, which would take `[red]` in a bare string for a colour."""
+    return Text(plain(name, width))
+
+
 def show(result: Mapping[str, Any], folder: str, console: Console | None = None) -> None:
     """Print the result of one run."""
     write(sections(result), folder, console)
@@ -69,7 +74,7 @@ def _headline(result: Mapping[str, Any]) -> Text:
         ends = dict.fromkeys((strength[0], strength[-1]))
         how += f", l2 {' to '.join(f'{v:.3g}' for v in ends)} {chosen}"
     what = f"{plain(result['backbone']['name'])} on {plain(data['name'])}"
-    method = f"{recipe['method']['name']} ({how}), {seeds}"
+    method = f"{plain(recipe['method']['name'])} ({how}), {seeds}"
     head = Text(what, style="bold")
     head.append("  " if cell_len(what) + cell_len(method) + 2 <= WIDTH else "\n")
     head.append(f"{method}\n", style="not bold")
@@ -85,12 +90,12 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
     test, versus = result["test"], result.get("versus")
     table = _table("classes", "right %", "95 % interval", first="left")
     if versus:
-        table.add_column(f"vs {versus['method']}", justify="right", no_wrap=True)
+        table.add_column(cell(f"vs {versus['method']}"), justify="right", no_wrap=True)
         table.add_column("95 % interval", justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)
 
     def row(label: str, accuracy: float, ci: Iterable[float], key: str) -> None:
-        cells: list[str | Text] = [label, percent(accuracy), " - ".join(percent(v) for v in ci)]
+        cells: list[str | Text] = [Text(label), percent(accuracy), " - ".join(percent(v) for v in ci)]
         if versus:
             gain = versus["gain"][key]
             cells += [signed(gain["mean"]), "..".join(signed(v) for v in gain["ci"]), _verdict(gain)]
@@ -127,7 +132,7 @@ def _extremes(by_class: list[dict[str, Any]]) -> Table:
     table.add_column("best classes", no_wrap=True)
     for worst, best in list(zip(known, reversed(known), strict=True))[:EXTREMES]:
         table.add_row(
-            percent(worst["accuracy"]), plain(worst["name"]), percent(best["accuracy"]), plain(best["name"])
+            percent(worst["accuracy"]), cell(worst["name"]), percent(best["accuracy"]), cell(best["name"])
         )
     return table
 

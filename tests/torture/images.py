@@ -161,4 +161,4 @@ def prepare(folder: Path) -> Case:
 
 
 PROMISE = "a decoded image, or one clear line that names it"
-ROWS = (Torture("bad input: images", PROMISE, jailed(prepare), quick=150, share=2, timeout=SECONDS),)
+ROWS = (Torture("bad input: images", PROMISE, jailed(prepare), quick=40, share=2, timeout=SECONDS),)

@@ -208,6 +208,6 @@ def _leaves(model: type[BaseModel], above: str = "") -> Any:
 
 PROMISE = "a recipe that can be written and read again, or one clear line"
 ROWS = (
-    Torture("bad input: recipe files", PROMISE, jailed(prepare_files), quick=300, share=2, timeout=SECONDS),
-    Torture("bad input: recipe overrides", PROMISE, jailed(prepare_words), quick=200, timeout=SECONDS),
+    Torture("bad input: recipe files", PROMISE, jailed(prepare_files), quick=100, share=2, timeout=SECONDS),
+    Torture("bad input: recipe overrides", PROMISE, jailed(prepare_words), quick=150, timeout=SECONDS),
 )

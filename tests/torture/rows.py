@@ -9,7 +9,8 @@ from torture.kinds import Torture
 
 # Modules of this package, in the table's order.
 FAULTS: tuple[str, ...] = ("kill", "disk", "damage", "company", "processes", "numbers")  # what can happen
-INPUTS: tuple[str, ...] = ("recipes", "images", "layouts", "tables", "commands")  # what can be given
+# what can be given
+INPUTS: tuple[str, ...] = ("recipes", "images", "layouts", "tables", "commands", "fuzz", "pickles", "names")
 
 
 def rows(pattern: str = "*") -> list[Torture]:
