@@ -29,7 +29,7 @@ from probe.flags import (
     world_options,
 )
 from probe.printable import one_line, printable
-from probe.train.launch import World, launch, rank
+from probe.train.launch import GO_ON, World, inside, launch, rank
 
 
 def say(value: Any, as_json: bool, lines: Iterable[str]) -> None:
@@ -54,9 +54,20 @@ def plain_errors() -> Iterator[None]:
         if rank() == 0:  # one line, however many processes fail
             click.echo(f"error: {one_line(_told(error))}", err=True)
         sys.exit(2)
+    except RuntimeError as error:
+        if not (inside() and _peer_lost(error)):
+            raise
+        click.echo(f"error: process {rank()} lost another one of its training, {GO_ON}", err=True)
+        sys.exit(1)
     except KeyboardInterrupt:
         click.echo("stopped; the same command goes on where it was", err=True)
         sys.exit(130)
+
+
+def _peer_lost(error: RuntimeError) -> bool:
+    from probe.distributed import peer_lost
+
+    return peer_lost(error)
 
 
 def _told(error: Exception) -> str:

@@ -61,7 +61,7 @@ class World:
 
 
 def hasten() -> None:
-    """In a process: several shards from few images, and pages without the script that takes seconds."""
+    """In a process: several shards from few images, and pages without the script that takes long to build."""
     import vl_convert
 
     from probe import features
