@@ -309,10 +309,10 @@ class Training:
         """Take up the last checkpoint, if there is one."""
         state = None if self.folder is None else checkpoint.latest(self.folder / "checkpoints", self.digest)
         if state is None:
-            self.log.rewind(-1)
+            self.log.rewind(0)
             return False
         snapshot.restore(self, state)
-        self.log.rewind(self.position.steps)
+        self.log.rewind(state.about["logged"])
         if self.show:
             print(f"going on after step {self.position.steps}", file=sys.stderr)
         return True

@@ -39,6 +39,7 @@ def of(training: Training) -> checkpoint.State:
         "digest": training.digest,
         "processes": training.processes,
         "micro_batch": training.micro_batch,
+        "logged": training.log.count,
         "position": asdict(training.position),
         "progress": asdict(training.progress),
         "optimizer": numbers,

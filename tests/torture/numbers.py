@@ -141,5 +141,5 @@ PROMISE = "stopped at once with the step, the samples and what to try; nothing b
 ROWS = [
     Torture("numbers: features", PROMISE, extraction, quick=10, share=0.5),
     Torture("numbers: training", PROMISE, training, quick=12),
-    Torture("numbers: command", PROMISE, command, quick=1),
+    Torture("numbers: command", PROMISE, command, quick=0),
 ]
