@@ -57,8 +57,9 @@ def any_flush_of_an_extraction(folder: Path) -> Case:
         flushes = Flushes(luck.randint(1, 13), error, once=luck.random() < 0.3)
         with flushes.inside():
             said = complaint(lambda: extraction(cache))
-        assert said is not None, f"{flushes} went unnoticed"
-        check_line(said, cache, full=error in FULL)
+        assert said or flushes.once, f"{flushes} went unnoticed"
+        if said:  # else a second way around the bad spot was found
+            check_line(said, cache, full=error in FULL)
         assert inventory.verify(cache) == []
         slow = Flushes(delay=luck.random() * 0.01)
         with slow.inside():

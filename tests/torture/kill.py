@@ -75,11 +75,12 @@ class Job:
         codes = [child.ended() for child in children]
         assert set(codes) == {0}, f"it ended with {codes}: {last_line(children[0].err)}"
 
-    def kill_after(self, seconds: float) -> None:
+    def kill_after(self, seconds: float) -> bool:
+        """False if it was over before."""
         children = self.start()
         time.sleep(seconds)
-        for child in children:
-            child.kill()
+        killed = [child.kill() for child in children]
+        return any(killed)
 
     def check_visible(self) -> None:
         """What can be seen is whole, whatever moment this is."""
@@ -103,12 +104,13 @@ class Job:
         }
 
 
+MOST = 5  # kills before a command may end
 RUN = {"result.json", "recipe.yaml", "head.safetensors", "predictions.parquet", "log.jsonl", "report.html"}
 COMPARISON = {f"comparison.{kind}" for kind in ("json", "csv", "md", "tex", "html")}
 
 
 def torture(scene: Scene) -> Callable[[Path], Case]:
-    """Kill a command once, twice or three times, then let it end, and compare with an undisturbed one."""
+    """Kill a command up to five times in a row, then let it end, and compare with an undisturbed one."""
 
     def begin(folder: Path) -> Case:
         world, first = World.make(folder / "world"), folder / "first"
@@ -120,15 +122,17 @@ def torture(scene: Scene) -> Callable[[Path], Case]:
         calm.finish()
         duration, expected = time.monotonic() - began, calm.result()
 
-        def case(luck: Random) -> None:
+        def case(luck: Random) -> int:
             job = Job(world, scene, folder / f"try-{luck.getrandbits(32):08x}")
             shutil.copytree(first, job.place)
-            for _ in range(luck.choice((1, 1, 2, 3))):
-                job.kill_after(luck.random() * duration)
+            kills = 0
+            for _ in range(luck.randint(1, MOST)):
+                kills += job.kill_after(luck.random() * duration)
                 job.check_visible()
             job.finish()
             _same(expected, job.result())
             shutil.rmtree(job.place)
+            return kills
 
         return case
 

@@ -9,7 +9,9 @@ from random import Random
 
 from probe.errors import UserError
 
-Case = Callable[[Random], None]  # one try; raises AssertionError when the product broke its promise
+# One try; raises AssertionError when the product broke its promise. Where it holds several faults, it returns
+# how many.
+Case = Callable[[Random], int | None]
 
 
 @dataclass(frozen=True)

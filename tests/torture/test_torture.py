@@ -12,4 +12,4 @@ SEED = 1
 def test_every_promise_survives_its_torture(row):
     count = run(row, SEED, numbers=range(row.quick))
     assert [f"number {lost.number}: {lost.why}" for lost in count.lost] == []
-    assert count.tried == row.quick
+    assert count.tried >= row.quick
