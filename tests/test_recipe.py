@@ -120,6 +120,8 @@ def test_every_shipped_recipe_is_valid_and_names_what_exists(path):
         ("method: {name: mr2, lam: 2001-01-01}", "is a date"),
         ("method: {name: mr2, lam: .nan}", "no finite number"),
         ("method: {name: mr2, lam: 99999999999999999999}", "too large"),
+        ('train: {augment: {alpha: "inf"}}', "no finite number"),
+        ('train: {batch_size: "99999999999999999999"}', "too large"),
         ('data: "a\\0b"', "no file can"),
         ('data: "\\ud800"', "no file can"),
         ("1: 2", "is not text"),
