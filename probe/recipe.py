@@ -210,9 +210,11 @@ def build(content: dict[str, Any]) -> Recipe:
     """The validated recipe; the first mistake is reported as one line."""
     _check_plain(content)
     try:
-        return Recipe.model_validate(content)
+        built = Recipe.model_validate(content)
     except ValidationError as error:
         raise UserError(_explain(error)) from error
+    _check_plain(built.model_dump())  # a word like "inf" has become a number
+    return built
 
 
 # What is wrong with a value, by its type; everything else that YAML can write is refused.

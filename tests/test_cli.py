@@ -235,3 +235,14 @@ def test_hostile_make_variables_are_only_words(tmp_path):
     done = subprocess.run(command, cwd=Path(__file__).parent.parent, capture_output=True, text=True)
     assert done.returncode != 0
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "--nope"], ["--nope"], ["nope"], ["run", "--seeds", "x\n\x1b[31m"]]
+)
+def test_a_mistake_in_the_words_is_one_line_too(words):
+    done = invoke(*words)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr[:-1].isprintable()
+    assert "--help" in done.stderr

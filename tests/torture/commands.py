@@ -146,4 +146,4 @@ def prepare(folder: Path) -> Case:
 
 
 PROMISE = "an answer, or one clear line and exit code 2"
-ROWS = (Torture("bad input: command lines", PROMISE, jailed(prepare), quick=60, share=2, timeout=SECONDS),)
+ROWS = (Torture("bad input: command lines", PROMISE, jailed(prepare), quick=60, share=3, timeout=SECONDS),)

@@ -138,4 +138,4 @@ def _pixel() -> bytes:
 
 PIXEL = _pixel()
 PROMISE = "a checked data set, or one clear line that names what is wrong with it"
-ROWS = (Torture("bad input: folders", PROMISE, jailed(prepare), quick=60, timeout=SECONDS),)
+ROWS = (Torture("bad input: folders", PROMISE, jailed(prepare), quick=60, share=2, timeout=SECONDS),)

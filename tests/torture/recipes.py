@@ -55,6 +55,9 @@ WORDS = (
 )
 
 
+ONE_IN = 5  # refusals that go through the whole command
+
+
 def value(luck: Random, depth: int = 0) -> Any:
     """Anything that JSON can hold, and a little more."""
     kinds: list[Callable[[], Any]] = [
@@ -167,7 +170,8 @@ def prepare_files(folder: Path) -> Case:
         path.write_bytes(written(luck))
         built = parsed(lambda: recipe.build(recipe.read(path)))
         if built is None:
-            command(["run", str(path), "--out", str(folder / "runs")])
+            if luck.randrange(ONE_IN) == 0:
+                command(["run", str(path), "--out", str(folder / "runs")])
             return
         # what is accepted can be named, written and read again as the same thing
         assert "/" not in built.slug
@@ -189,6 +193,8 @@ def prepare_words(folder: Path) -> Case:
             given = hostile_yaml(luck) if luck.random() < 0.05 else given
             words.append(f"{key}={given}")
         built = parsed(lambda: recipe.build(recipe.override({}, words)))
+        if built is None and luck.randrange(ONE_IN):
+            return
         if built is None:
             clean = [w.replace("\0", "").encode("utf-8", "replace").decode() for w in words]
             command(["extract", *clean], codes=(0, 2))
@@ -208,6 +214,8 @@ def _leaves(model: type[BaseModel], above: str = "") -> Any:
 
 PROMISE = "a recipe that can be written and read again, or one clear line"
 ROWS = (
-    Torture("bad input: recipe files", PROMISE, jailed(prepare_files), quick=100, share=2, timeout=SECONDS),
-    Torture("bad input: recipe overrides", PROMISE, jailed(prepare_words), quick=150, timeout=SECONDS),
+    Torture("bad input: recipe files", PROMISE, jailed(prepare_files), quick=100, share=3, timeout=SECONDS),
+    Torture(
+        "bad input: recipe overrides", PROMISE, jailed(prepare_words), quick=150, share=3, timeout=SECONDS
+    ),
 )

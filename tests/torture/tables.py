@@ -179,7 +179,9 @@ def prepare_results(folder: Path) -> Case:
 
 PROMISE = "a report or a data set, or one clear line"
 ROWS = (
-    Torture("bad input: parquet data", PROMISE, jailed(prepare_data), quick=60, timeout=SECONDS),
-    Torture("bad input: predictions", PROMISE, jailed(prepare_predictions), quick=60, timeout=SECONDS),
-    Torture("bad input: results", PROMISE, jailed(prepare_results), quick=40, timeout=SECONDS),
+    Torture("bad input: parquet data", PROMISE, jailed(prepare_data), quick=60, share=2, timeout=SECONDS),
+    Torture(
+        "bad input: predictions", PROMISE, jailed(prepare_predictions), quick=60, share=2, timeout=SECONDS
+    ),
+    Torture("bad input: results", PROMISE, jailed(prepare_results), quick=40, share=2, timeout=SECONDS),
 )
