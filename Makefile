@@ -3,8 +3,14 @@
 #   make probe BACKBONE=clip-rn50 DATA=food101 METHOD=mr2 SEEDS=5
 #   make probe DATA=/my/images ARGS="--solver knn"
 #   make finetune BACKBONE=clip-rn50 DATA=cars METHOD=mr2 GPUS=4
+#   make compare BACKBONES="effnet-lite0 effnet-lite1" DATA=/my/pets METHODS="erm mr2 la cb" SEEDS=5
 #
-# What people give reaches the commands through the environment, quoted: no name can become shell code.
+# What people give reaches the commands through the environment, as it is: nothing in it is run, not by make
+# (`$(shell ...)`) and not by the shell (`$(...)`, quotes, semicolons). ARGS is split into words as a shell
+# would, and PYTHON is the program that makes .venv.
+
+GIVEN := BACKBONE DATA METHOD SEEDS BACKBONES METHODS GPUS SECONDS SEED ONLY ARGS PYTHON
+$(foreach name,$(GIVEN),$(if $(filter-out undefined,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 
 BACKBONE ?= effnet-lite0
 DATA ?= digits
@@ -18,32 +24,51 @@ SEED ?= 1
 ONLY ?=
 ARGS ?=
 PYTHON ?= python3
-export BACKBONE DATA METHOD SEEDS BACKBONES METHODS GPUS SECONDS SEED ONLY
+export $(GIVEN)
 
 BIN := .venv/bin
 READY := .venv/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+SPLIT := import os, shlex, sys; os.execv(sys.argv[1], sys.argv[1:] + shlex.split(os.environ["ARGS"]))
+WITH_ARGS := $(BIN)/python -c '$(SPLIT)'
 
-.PHONY: probe finetune compare setup test test-slow torture lint bench clean
+.PHONY: probe finetune compare setup locked lock audit test test-slow torture lint bench clean
 .DEFAULT_GOAL := probe
 
 probe: $(READY)
-	@$(BIN)/probe run --backbone "$$BACKBONE" --data "$$DATA" --seeds "$$SEEDS" \
-		$(if $(METHOD),--method "$$METHOD") $(ARGS)
+	@$(WITH_ARGS) $(BIN)/probe run --backbone "$$BACKBONE" --data "$$DATA" --seeds "$$SEEDS" \
+		$${METHOD:+--method "$$METHOD"}
 
 finetune: $(READY)
-	@$(BIN)/probe run --finetune --gpus "$$GPUS" --backbone "$$BACKBONE" --data "$$DATA" --seeds "$$SEEDS" \
-		$(if $(METHOD),--method "$$METHOD") $(ARGS)
+	@$(WITH_ARGS) $(BIN)/probe run --finetune --gpus "$$GPUS" --backbone "$$BACKBONE" --data "$$DATA" \
+		--seeds "$$SEEDS" $${METHOD:+--method "$$METHOD"}
 
 compare: $(READY)
-	@$(BIN)/probe compare --backbones "$$BACKBONES" --data "$$DATA" --methods "$$METHODS" --seeds "$$SEEDS" $(ARGS)
+	@$(WITH_ARGS) $(BIN)/probe compare --backbones "$$BACKBONES" --data "$$DATA" --methods "$$METHODS" \
+		--seeds "$$SEEDS"
 
 setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -x $(BIN)/python || "$$PYTHON" -m venv .venv
 	@echo "Setting up .venv (once, a few minutes) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]'
+	@$(PIP) -c constraints.txt -e '.[test,lint]'
 	@touch $@
+
+# The same from requirements.lock, every file checked against its checksum: what CI does.
+locked:
+	@test -x $(BIN)/python || "$$PYTHON" -m venv .venv
+	@$(PIP) --require-hashes -r requirements.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $(READY)
+
+lock: $(READY)
+	$(BIN)/python .ci/lock.py
+
+# Known weaknesses of the locked versions, by the package index's advisories; in an environment of its own.
+audit:
+	@test -x .venv-audit/bin/pip-audit || { "$$PYTHON" -m venv .venv-audit && .venv-audit/bin/pip install -q pip-audit; }
+	.venv-audit/bin/pip-audit --require-hashes --disable-pip -r requirements.lock
 
 test: $(READY)
 	$(BIN)/python -m pytest
@@ -53,8 +78,7 @@ test-slow: $(READY)
 
 # Faults and bad input without mercy, for so many seconds; a lost case is named by its row, seed and number.
 torture: $(READY)
-	@PYTHONPATH=tests:. $(BIN)/python -m torture --seconds "$$SECONDS" --seed "$$SEED" \
-		$(if $(ONLY),--only "$$ONLY")
+	@PYTHONPATH=tests:. $(BIN)/python -m torture --seconds "$$SECONDS" --seed "$$SEED" $${ONLY:+--only "$$ONLY"}
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -62,7 +86,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(WITH_ARGS) $(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -20,7 +20,22 @@ PAGES = {"model": "", "data set": "datasets/"}  # where the hub shows a reposito
 def endpoint() -> str:
     from huggingface_hub import constants
 
-    return os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+    address = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+    check_secure(address)
+    return address
+
+
+def check_secure(url: str) -> None:
+    """Raise unless `url` is https: what others could change on its way is never fetched.
+
+    This machine itself is as good: there is nobody in between.
+    """
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    here = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if parts.scheme != "https" and not here:
+        raise UserError(f"{url} is not https, and nothing is fetched in any other way; use https://")
 
 
 def offline() -> bool:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backbones import reading
 from backbones.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,9 +37,13 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 def file_kind(path: Path) -> str:
     """ "safetensors", "zip" or "pickle" by content, not by suffix; anything else is refused by name."""
-    with path.open("rb") as file:
-        head = file.read(9)
-    if len(head) == 9 and head[8:] == b"{" and int.from_bytes(head[:8], "little") <= path.stat().st_size:
+    try:
+        size = reading.regular(path)
+        with path.open("rb") as file:
+            head = file.read(9)
+    except OSError as error:
+        raise UserError(f"cannot read weights from {path}: {error.strerror}") from error
+    if len(head) == 9 and head[8:] == b"{" and int.from_bytes(head[:8], "little") <= size:
         return "safetensors"
     if head.startswith(b"PK"):
         _refuse_other_archives(path)
@@ -166,6 +171,7 @@ def _read_torch(path: Path, *, zipped: bool) -> Any:
     import argparse
 
     import torch
+    from safetensors import SafetensorError
 
     # Training scripts often store their parsed options beside the weights; a Namespace holds no code.
     try:
@@ -173,7 +179,7 @@ def _read_torch(path: Path, *, zipped: bool) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         raise _refused(path, error) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, SafetensorError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(f"{path} is damaged: {reason}; copy or download it again") from error
 

@@ -11,8 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from backbones import hub
 from backbones.errors import UserError
@@ -151,7 +154,8 @@ def download(url: str, checksum: str = "") -> Path:
     """The file behind `url`, kept in torch's own checkpoint folder; checked before it gets its name there."""
     home = os.environ.get("TORCH_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "torch")
     folder = Path(home, "hub", "checkpoints").expanduser()
-    final = folder / url.rsplit("/", 1)[-1]
+    hub.check_secure(url)
+    final = folder / (Path(urlsplit(url).path).name or "weights")
     if final.is_file():
         verify(final, checksum)
         return final
@@ -160,21 +164,29 @@ def download(url: str, checksum: str = "") -> Path:
     staged = folder / f".tmp-{final.name}-{os.getpid()}-{os.urandom(4).hex()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _copy(url, staged)
+        _copy(url, staged, must_tell_size=not checksum)
         verify(staged, checksum)
         staged.replace(final)
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         raise UserError(f"cannot download {url} to {final}: {error}; {LOCAL_COPY}") from error
     finally:
         staged.unlink(missing_ok=True)
     return final
 
 
-def _copy(url: str, path: Path) -> None:
-    import urllib.request
+class _Redirects(HTTPRedirectHandler):
+    """A server may send us elsewhere, but never to where others can read or change what we get."""
 
-    with urllib.request.urlopen(url, timeout=30) as answer, path.open("wb") as file:
+    def redirect_request(self, *given: Any) -> Request | None:
+        hub.check_secure(given[-1])
+        return super().redirect_request(*given)
+
+
+def _copy(url: str, path: Path, *, must_tell_size: bool) -> None:
+    with build_opener(_Redirects).open(url, timeout=30) as answer, path.open("wb") as file:
         total = int(answer.headers.get("Content-Length", 0))
+        if not total and must_tell_size:
+            raise OSError("the server does not say how large it is, and no checksum is known")
         with _download_bar(path.name, total) as advance:
             received = 0
             while block := answer.read(1 << 20):

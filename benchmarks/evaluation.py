@@ -1,10 +1,11 @@
 """Is judging a run cheap enough to do every time?
 
-python -m benchmarks.evaluation [--images 50000] [--classes 1000] [--runs 40] [--json]
+python -m benchmarks.evaluation [--images 50000] [--classes 1000] [--json]
 
 judge        every metric, interval and class test of a method against its reference, 2,000 bootstrap draws
 page         the page of that result
-comparison   a grid whose runs all exist: read, check, correct, and write CSV, JSON, Markdown, LaTeX, HTML
+comparison   a grid of 40 runs that all exist: read, check that neither the data nor any of the 8 backbones
+             has changed, correct, and write CSV, JSON, Markdown, LaTeX, HTML
 """
 
 from __future__ import annotations
@@ -23,11 +24,16 @@ import numpy as np
 from probe import compare
 from probe.evaluate import groups
 from probe.evaluate.judge import Bench, Outcome, judge, versus
-from probe.recipe import Recipe, build
+from probe.recipe import Recipe
 from probe.report import page
+from probe.reuse import Present
 
 JUDGE_SECONDS, COMPARISON_SECONDS = 5.0, 10.0  # wanted: at most
-METHODS = ("erm", "mr2", "la", "cb")
+METHODS = ("erm", "mr2", "la", "cb", "bs")
+BACKBONES = (
+    *("effnet-lite0", "effnet-lite1", "effnet-lite2", "wrn-22-10"),
+    *("cifar-resnet20", "cifar-resnet32", "cifar-preact20", "cifar-preact32"),
+)
 
 
 def simulated(images: int, classes: int, seeds: int = 1) -> dict[str, Any]:
@@ -70,10 +76,14 @@ def timed(work: Callable[[], Any], repeats: int) -> tuple[float, Any]:
 
 def store(result: dict[str, Any], recipes: Sequence[Recipe], out: Path) -> None:
     """Run folders as a finished grid leaves them (the predictions are not read by a grid)."""
+    present = Present()
     for recipe in recipes:
+        data = present.data(recipe)
         folder = out / recipe.slug
         folder.mkdir(parents=True)
-        mine = {**result, "recipe": recipe.model_dump()}
+        mine = {**result, "recipe": recipe.model_dump(), "groups_by": "crossfit"}
+        mine["data"] = {**result["data"], "fingerprints": {s: data[s].fingerprint for s in data.splits}}
+        mine["backbone"] = {"name": recipe.backbone.name, "fingerprint": present.weights(recipe)}
         if recipe.method.name == "erm":
             mine |= {"versus": None, "reference": None}
         (folder / "result.json").write_text(json.dumps(mine))
@@ -86,7 +96,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--classes", type=int, default=1_000)
-    parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(argv)
@@ -96,16 +105,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     drawn, written = timed(lambda: page.render(result), given.repeats)
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch)
-        grid = compare.Grid(
-            [f"backbone-{i}" for i in range(-(-given.runs // len(METHODS)))], ["simulated"], METHODS
-        )
+        grid = compare.Grid(BACKBONES, ["digits"], METHODS)
         store(result, grid.recipes(), out)
 
         def compared() -> Path:
-            return compare.save(compare.table(compare.fill(grid, out=out)), out / "compare")
+            cells = compare.fill(grid, out=out)
+            assert all(cell.reused for cell in cells)
+            return compare.save(compare.table(cells), out / "compare")
 
         together, _ = timed(compared, given.repeats)
-        assert all(compare.existing(build(r.model_dump()), out / r.slug) for r in grid.recipes())
     report = {
         "images": given.images,
         "classes": given.classes,

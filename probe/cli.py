@@ -8,44 +8,40 @@ from __future__ import annotations
 import json
 import os
 import sys
-from functools import wraps
+import warnings
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from probe.errors import UserError
-from probe.train.launch import World, inside, launch, rank
-
-json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-cache_option = click.option(
-    "--cache",
-    type=click.Path(path_type=Path),
-    help="Feature cache; else $PROBE_CACHE, else the user's cache.",
+from probe.commands import Commands
+from probe.flags import (
+    GROUPS_HELP,
+    cache_option,
+    json_flag,
+    out_option,
+    plots_flag,
+    recipe_flags,
+    recipe_from,
+    world_options,
 )
+from probe.printable import printable
+from probe.train.launch import World, launch, rank
 
 
-class Commands(click.Group):
-    """A group whose user errors are one line on stderr and exit code 2."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except UserError as error:
-            if rank() == 0:  # one line, however many processes fail
-                click.echo(f"error: {error}", err=True)
-            ctx.exit(2)
-        except KeyboardInterrupt:
-            click.echo("stopped; the same command goes on where it was", err=True)
-            ctx.exit(130)
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # in the order a newcomer needs them
+def say(value: Any, as_json: bool, lines: Iterable[str]) -> None:
+    """The value as JSON, or the lines that tell it to people."""
+    for line in [json.dumps(value, indent=2)] if as_json else map(printable, lines):
+        click.echo(line)
 
 
 # NumPy brings a thread pool of its own beside torch's. On the same cores the two wait for each other: a warm
 # probe takes twice as long with both, and more when the machine is busy. Torch does the heavy products.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# What is wrong with an image is said once, with its name.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -54,82 +50,10 @@ def main() -> None:
     """How good is a pretrained vision backbone on your classes, above all on the hard ones?"""
 
 
-GROUPS_HELP = "What groups the classes: crossfit (default), paper, a run folder, or a JSON file."
-
-# Flags of `probe run` that set one key of the recipe: (flag, key, help, further options).
-RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
-    ("--backbone", "backbone.name", "What to probe; see `probe backbones`.", {}),
-    ("--weights", "backbone.weights", "A local file or folder instead of the registered weights.", {}),
-    ("--tap", "backbone.tap", "Where features are taken (CLIP: projected or pooled).", {}),
-    ("--image-size", "backbone.image_size", "Input pixels, instead of the backbone's own.", {"type": int}),
-    ("--data", "data.name", "A data set's name, an image folder or a folder of parquet files.", {}),
-    ("--root", "data.root", "A local copy of a registered data set.", {}),
-    ("--method", "method.name", "See `probe methods`.", {}),
-    ("--solver", "solver.name", "lbfgs (default), sgd, ridge, knn or zeroshot.", {}),
-    (
-        "--finetune",
-        "finetune",
-        "Train the backbone too; see the recipe's `train` section.",
-        {"is_flag": True},
-    ),
-    ("--l2", "solver.l2", "Strength of the penalty; default: chosen on validation.", {"type": float}),
-    ("--grid", "solver.grid", "coarse (default) or full: all 96 strengths.", {}),
-    ("--groups", "groups", GROUPS_HELP, {}),
-    ("--seeds", "seeds", "How many seeds.", {"type": int}),
-    ("--skip-bad-images", "data.skip_bad_images", "Leave out images that cannot be read.", {"is_flag": True}),
-]
-
-
-def recipe_flags(command: Any) -> Any:
-    for flag, key, text, extra in reversed(RECIPE_FLAGS):
-        name = key.replace(".", "__")
-        command = click.option(flag, name, default=None, help=text, **extra)(command)
-    return click.argument("words", nargs=-1, metavar="[RECIPE.yaml] [KEY=VALUE]...")(command)
-
-
-def world_options(command: Any) -> Any:
-    """Options of a command that can run on several processes; it gets `world`, None where it is one process
-    or one of those that were started."""
-
-    @wraps(command)
-    def gathered(*args: Any, **options: Any) -> Any:
-        names = ("gpus", "machines", "machine_rank", "address", "accelerate_config")
-        gpus, machines, number, address, config = (options.pop(name) for name in names)
-        alone = inside() or (gpus, machines, config) == (1, 1, None)
-        world = None if alone else World(gpus, machines, number, address, config=config)
-        return command(*args, world=world, **options)
-
-    for option in (
-        click.option("--gpus", default=1, show_default=True, help="Processes: one a GPU, else on CPU cores."),
-        click.option("--machines", default=1, show_default=True, help="Machines that run this command."),
-        click.option("--machine-rank", default=0, help="This machine's number, from 0."),
-        click.option("--address", default="127.0.0.1", help="Of machine 0."),
-        click.option(
-            "--accelerate-config",
-            type=click.Path(path_type=Path),
-            help="Made by `accelerate config`, for clusters.",
-        ),
-    ):
-        gathered = option(gathered)
-    return gathered
-
-
-def recipe_from(words: tuple[str, ...], flags: dict[str, Any]) -> Any:
-    """The recipe file, if one is given, then the flags, then the KEY=VALUE words: the last one wins."""
-    from probe import recipe
-
-    has_file = bool(words) and "=" not in words[0]
-    content = recipe.read(Path(words[0])) if has_file else {}
-    for name, value in flags.items():
-        if value is not None and value is not False:
-            recipe.place(content, name.replace("__", "."), value)
-    return recipe.build(recipe.override(content, words[has_file:]))
-
-
 @main.command()
 @recipe_flags
 @cache_option
-@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@out_option
 @world_options
 @json_flag
 def run(
@@ -172,13 +96,12 @@ def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool)
     from probe.predict import predict as classify
 
     guesses = classify(run_folder, images, top=top)
-    if as_json:
-        click.echo(json.dumps(guesses, indent=2))
-        return
-    for guess in guesses:
-        click.echo(guess["image"])
-        for row in guess["classes"]:
-            click.echo(f"  {100 * row['probability']:5.1f} %  {row['name']}")
+
+    def lines(guess: dict[str, Any]) -> list[str]:
+        found = (f"  {100 * c['probability']:5.1f} %  {c['name']}" for c in guess["classes"])
+        return [guess["image"], *found]
+
+    say(guesses, as_json, (line for guess in guesses for line in lines(guess)))
 
 
 @main.command()
@@ -187,7 +110,7 @@ def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool)
     "--groups",
     help="For predictions: a run folder or a JSON file that groups the classes.",
 )
-@click.option("--plots", is_flag=True, help="Also write every chart as SVG and PNG.")
+@plots_flag
 @json_flag
 def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: bool) -> None:
     """Write the page of runs, or of predictions from elsewhere (a parquet file).
@@ -199,11 +122,8 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
     from probe.report import runs
 
     reports = [runs.report(source, groups=groups, plots=plots) for source in sources]
-    if as_json:
-        click.echo(json.dumps([r.result for r in reports], indent=2))
-        return
-    for r in reports:
-        click.echo(f"{r.path}" + (f" and {len(r.plots)} plots" if r.plots else ""))
+    plotted = (f"{r.path}" + (f" and {len(r.plots)} plots" if r.plots else "") for r in reports)
+    say([r.result for r in reports], as_json, plotted)
 
 
 @main.command()
@@ -213,8 +133,9 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
 @click.option("--methods", multiple=True, help="One or more methods, in quotes.")
 @click.option("--seeds", type=int, help="How many seeds of each run.")
 @click.option("--groups", help=GROUPS_HELP)
+@plots_flag
 @cache_option
-@click.option("--out", type=click.Path(path_type=Path), default=Path("runs"), show_default=True)
+@out_option
 @json_flag
 @click.pass_context
 def compare(
@@ -240,14 +161,29 @@ def compare(
 @main.command()
 @recipe_flags
 @cache_option
-def extract(words: tuple[str, ...], cache: Path | None, **flags: Any) -> None:
+@world_options
+@json_flag
+def extract(
+    words: tuple[str, ...], cache: Path | None, world: World | None, as_json: bool, **flags: Any
+) -> None:
     """Fill the feature cache for a backbone and a data set, and stop there."""
     recipe = recipe_from(words, flags)
+    if world is not None:
+        sys.exit(launch(world, sys.argv[1:]))
     from probe.material import gather
 
-    for split, f in gather(recipe, cache=cache).features.items():
-        how = "already there" if f.cached else f"{len(f.y) / max(f.seconds, 1e-9):,.0f} images/s"
-        click.echo(f"{split:6} {len(f.y):>9,} x {f.X.shape[1]}  {how}")
+    rows = [
+        {"split": split, "rows": len(f.y), "dim": f.X.shape[1], "cached": f.cached, "seconds": f.seconds}
+        for split, f in gather(recipe, cache=cache).features.items()
+    ]
+
+    def line(row: dict[str, Any]) -> str:
+        speed = f"{row['rows'] / max(row['seconds'], 1e-9):,.0f} images/s"
+        how = "already there" if row["cached"] else speed
+        return f"{row['split']:6} {row['rows']:>9,} x {row['dim']}  {how}"
+
+    if rank() == 0:
+        say(rows, as_json, map(line, rows))
 
 
 @main.command()
@@ -296,14 +232,14 @@ def cache_ls(cache: Path | None, as_json: bool) -> None:
 @cache.command("verify")
 @click.argument("names", nargs=-1)
 @cache_option
-def cache_verify(names: tuple[str, ...], cache: Path | None) -> None:
+@json_flag
+def cache_verify(names: tuple[str, ...], cache: Path | None, as_json: bool) -> None:
     """Read every byte; exit code 1 if anything is damaged."""
     from probe.features import inventory
 
-    problems = inventory.verify(cache, names)
-    for problem in problems:
-        click.echo(str(problem))
-    click.echo(f"{len(problems)} damaged files" if problems else "everything is sound")
+    problems = [str(problem) for problem in inventory.verify(cache, names)]
+    end = f"{len(problems)} damaged files" if problems else "everything is sound"
+    say(problems, as_json, [*problems, end])
     sys.exit(1 if problems else 0)
 
 
@@ -311,24 +247,26 @@ def cache_verify(names: tuple[str, ...], cache: Path | None) -> None:
 @click.argument("names", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Remove every entry.")
 @cache_option
-def cache_rm(names: tuple[str, ...], everything: bool, cache: Path | None) -> None:
+@json_flag
+def cache_rm(names: tuple[str, ...], everything: bool, cache: Path | None, as_json: bool) -> None:
     """Remove entries, by name or the start of one."""
     from probe.features import inventory
 
-    for name in inventory.remove(cache, names, everything=everything):
-        click.echo(f"removed {name}")
+    removed = list(inventory.remove(cache, names, everything=everything))
+    say(removed, as_json, (f"removed {name}" for name in removed))
 
 
 @main.command()
 @cache_option
-def doctor(cache: Path | None) -> None:
+@json_flag
+def doctor(cache: Path | None, as_json: bool) -> None:
     """Check that this machine has what a run needs."""
     from probe.doctor import examine
 
     marks = {True: "ok  ", False: "FAIL", None: "note"}
     findings = list(examine(cache))
-    for finding in findings:
-        click.echo(f"{marks[finding.ok]}  {finding.question:17} {finding.answer}")
+    lines = (f"{marks[finding.ok]}  {finding.question:17} {finding.answer}" for finding in findings)
+    say([asdict(finding) for finding in findings], as_json, lines)
     sys.exit(1 if any(finding.ok is False for finding in findings) else 0)
 
 

@@ -20,6 +20,7 @@ from probe.comparison import assemble, of_runs, row_of
 from probe.errors import UserError
 from probe.progress import bar
 from probe.recipe import Recipe, build, override
+from probe.report import runs
 from probe.reuse import Present
 
 
@@ -151,10 +152,11 @@ def _test_images(result: Mapping[str, Any]) -> Any:
     return (result["data"].get("fingerprints") or {}).get("test")
 
 
-def save(comparison: Mapping[str, Any], folder: Path) -> Path:
-    """Write the comparison as JSON, CSV, Markdown, LaTeX and a page."""
+def save(comparison: Mapping[str, Any], folder: Path, *, plots: bool = False) -> Path:
+    """Write the comparison as JSON, CSV, Markdown, LaTeX and a page, and its charts as files."""
     from probe.files import staged_folder, write_atomic
     from probe.report import comparison_page, exports
+    from probe.report import plots as static
 
     writers: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "comparison.json": lambda c: json.dumps(c, indent=2, allow_nan=False),
@@ -166,6 +168,8 @@ def save(comparison: Mapping[str, Any], folder: Path) -> Path:
     with staged_folder(folder) as staged:
         for name, write in writers.items():
             write_atomic(staged / name, write(comparison))
+        if plots:
+            static.save(comparison_page.of_comparison(comparison), staged / "plots")
     return folder
 
 
@@ -177,6 +181,7 @@ def command(
     methods: Sequence[str],
     seeds: int | None,
     groups: str | None = None,
+    plots: bool = False,
     cache: Path | None,
     out: Path,
 ) -> tuple[dict[str, Any], Path]:
@@ -190,14 +195,18 @@ def command(
             raise UserError(
                 "give either runs to compare or a grid (--backbones, --data, --methods), not both"
             )
-        comparison, key = of_runs(folders, groups), [*map(str, folders), groups or ""]
+        with runs.understood(*folders):
+            comparison, key = of_runs(folders, groups), [*map(str, folders), groups or ""]
     else:
         key = [recipe.slug for recipe in grid.recipes()]
         comparison = table(fill(grid, cache=cache, out=out))
-    digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:8]
-    return comparison, save(comparison, out / f"compare-{digest}")
+    digest = hashlib.sha256("\n".join(key).encode(errors="surrogateescape")).hexdigest()[:8]
+    return comparison, save(comparison, out / f"compare-{digest}", plots=plots)
 
 
 def _names(values: Sequence[str]) -> list[str]:
     """`("a b", "c")` as a, b, c; quotes keep a path with spaces together."""
-    return [word for value in values for word in shlex.split(value)]
+    try:
+        return [word for value in values for word in shlex.split(value)]
+    except ValueError as error:
+        raise UserError(f"cannot tell the names apart in {' '.join(values)!r}: {error}") from error

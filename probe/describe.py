@@ -96,4 +96,17 @@ def margins(problem: Problem, loss: Any) -> dict[str, Any]:
     ]
     order = loss.gamma.argsort().tolist()
     ends = {"smallest": by_class[order[0]], "largest": by_class[order[-1]]}
-    return {**{w: {"class": r["name"], "gamma": r["gamma"]} for w, r in ends.items()}, "by_class": by_class}
+    return {
+        **{w: {"class": r["name"], "gamma": r["gamma"]} for w, r in ends.items()},
+        "by_class": by_class,
+        "history": _history(loss),
+    }
+
+
+def _history(loss: Any) -> list[dict[str, Any]]:
+    """The margins at equally spaced steps of a training; none where they were exact from the start."""
+    course = loss.history.as_lists()
+    return [
+        {"step": step, "gamma": [float(f"{gamma:.5g}") for gamma in gammas]}
+        for step, gammas in zip(course["step"], course["value"], strict=True)
+    ]

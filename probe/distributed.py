@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import re
 from typing import Any
 
 import torch
@@ -31,6 +32,15 @@ def leave_at_exit() -> None:
             dist.destroy_process_group()
 
     atexit.register(leave)
+
+
+# How the backends say that another process is gone; they have no error class in common.
+GONE = re.compile(r"gloo|nccl|(closed|reset) by peer|broken pipe|timed out", re.IGNORECASE)
+
+
+def peer_lost(error: BaseException) -> bool:
+    """Is this how talking to the other processes fails when one of them has died?"""
+    return processes() > 1 and isinstance(error, RuntimeError) and GONE.search(str(error)) is not None
 
 
 def sizes(x: Tensor) -> list[int]:

@@ -108,8 +108,9 @@ def staged_folder(final: Path) -> Iterator[Path]:
         make_folder(staged)
         try:
             yield staged
-            _take_place(staged, final)
-            flush_folder(final.parent)
+            with named_failures(final, sum(path.stat().st_size for path in staged.rglob("*"))):
+                _take_place(staged, final)
+                flush_folder(final.parent)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
     _sweep(final)

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 import backbones
+from backbones import reading
 from probe import fitted
 from probe.data.decode import rgb
+from probe.data.folder import LARGEST
 from probe.errors import UserError
 
 BATCH = 64
@@ -50,6 +52,6 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
 
 def _open(path: Path) -> Any:
     try:
-        return rgb(path.read_bytes(), str(path))
+        return rgb(reading.content(path, LARGEST), str(path), ways_out="mend it, or leave it out")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from probe.printable import printable
+
 _drawing: ContextVar[bool] = ContextVar("drawing", default=False)
 
 
@@ -25,20 +27,20 @@ def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Call
     outer = _drawing.get()
     token = _drawing.set(outer or show)
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # it may hold the name of a data set
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(),
         console=console,
         transient=True,
         disable=outer or not (show and console.is_terminal),
     ) as progress:
-        task = progress.add_task(what, total=total, rate="")
+        task = progress.add_task(printable(what), total=total, rate="")
 
         def advance(n: int = 1, note: str = "") -> None:
             speed = progress.tasks[0].speed
-            rate = f"{speed:,.0f} {unit}/s" if speed else unit
+            rate = f"{speed:,.0f} {unit}/s" if speed and speed >= 1 else unit  # a run takes minutes
             progress.update(task, advance=n, rate=f"{note}  {rate}" if note else rate)
 
         try:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from backbones import reading
 from probe.errors import UserError, nearest
 from probe.section import Section
 from probe.train.settings import Train
@@ -68,6 +70,9 @@ class Solver(Section):
     weighted: bool = True  # k-NN: votes weighted by exp(similarity / 0.07), or plain
 
 
+WORD = 50  # characters of a name that a folder's name keeps; a file system takes 255 in all
+DEEPEST = 16  # levels of a recipe
+SIZE = 1 << 20  # bytes of a recipe file
 LOSSLESS = ("ridge", "knn", "zeroshot")  # solvers that minimise no loss of a method
 RANKINGS = ("crossfit", "paper")  # by erm's held-out accuracy on train; by its accuracy on the test images
 
@@ -133,7 +138,7 @@ class Recipe(Section):
         words = [self.backbone.name, Path(self.data.name).name, self.method.name]
         if self.finetune or self.solver.name != "lbfgs":
             words.append("finetune" if self.finetune else self.solver.name)
-        safe = [re.sub(r"[^A-Za-z0-9.]+", "-", w).strip("-.") for w in words]
+        safe = [re.sub(r"[^A-Za-z0-9.]+", "-", w)[:WORD].strip("-.") for w in words]
         return "-".join([*safe, self.digest[:8]])
 
     @property
@@ -171,9 +176,10 @@ def parse_yaml(text: str, where: str) -> Any:
 def read(path: Path) -> dict[str, Any]:
     """The raw content of a recipe file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = reading.content(path, limit=SIZE).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read recipe {path}: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot read recipe {path}: {reason}; check the path and the file") from error
     content = parse_yaml(text, str(path)) or {}
     if not isinstance(content, dict):
         raise UserError(f"{path}: a recipe is a mapping of keys to values, not a {type(content).__name__}")
@@ -202,10 +208,54 @@ def place(content: dict[str, Any], dotted: str, value: Any) -> None:
 
 def build(content: dict[str, Any]) -> Recipe:
     """The validated recipe; the first mistake is reported as one line."""
+    _check_plain(content)
     try:
-        return Recipe.model_validate(content)
+        built = Recipe.model_validate(content)
     except ValidationError as error:
         raise UserError(_explain(error)) from error
+    _check_plain(built.model_dump())  # a word like "inf" has become a number
+    return built
+
+
+# What is wrong with a value, by its type; everything else that YAML can write is refused.
+PROBLEMS: dict[type, Callable[[Any], str]] = {
+    str: lambda v: "holds a character that no file can" if _unwritable(v) else "",
+    int: lambda v: "is too large" if abs(v) >= 1 << 63 else "",
+    float: lambda v: "" if math.isfinite(v) else "is no finite number",
+    bool: lambda v: "",
+    type(None): lambda v: "",
+}
+
+
+def _check_plain(value: Any, path: tuple[str, ...] = ()) -> None:
+    """Only what a result can carry and a file can hold: no dates, sets or NaN, no half characters."""
+    where = ".".join(path)
+    if len(path) > DEEPEST:
+        raise UserError(f"recipe: {where[:80]} is nested too deeply; a recipe has sections, keys and values")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise UserError(f"recipe: the key {_shown(key)} is not text; put it in quotes")
+            _check_plain(key, path)
+            _check_plain(inner, (*path, key))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            _check_plain(inner, (*path, "-"))
+    else:
+        other = f"is a {type(value).__name__}, which a recipe cannot hold; put text in quotes"
+        problem = PROBLEMS.get(type(value), lambda _: other)(value)
+        if problem:
+            raise UserError(f"recipe: {where}: {_shown(value)} {problem}")
+
+
+def _unwritable(text: str) -> bool:
+    return "\0" in text or any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, int) and value.bit_length() > 1000:  # longer ones cannot even be printed
+        return f"a number of {value.bit_length()} bits"
+    return f"{value!r:.80}"
 
 
 def _explain(error: ValidationError) -> str:
@@ -217,5 +267,4 @@ def _explain(error: ValidationError) -> str:
         for parent in parents:
             section = section.model_fields[parent].annotation  # type: ignore[assignment]
         return f'recipe: unknown key "{path}"' + nearest(key, section.model_fields)
-    given = repr(first["input"])
-    return f"recipe: {path}: {first['msg']} (given {given[:80]})"
+    return f"recipe: {path}: {first['msg']} (given {_shown(first['input'])})"

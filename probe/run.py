@@ -7,9 +7,10 @@ The folder appears whole or not at all.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,9 +111,17 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
         }
     with clock("diagnostics"):
         result["diagnostics"] = examine(problem, material, learnt, ranking, result["margins"])
+    check_numbers(result)
     result = json.loads(json.dumps({**result, "timing": clock.table()}, allow_nan=False))
     if rank_of_process() == 0:
-        write(recipe, out, result, mine, material, guesses, work)
+        with clock("report"):
+            small = thumbnails.of_confusions(material.data["test"], result["diagnostics"])
+            pages = {
+                thumbnails.FILE: json.dumps(small),
+                "report.html": page.render(result, thumbnails=small),
+            }
+        result["timing"] = clock.table()
+        write(recipe, out, result, mine, material, guesses, work, pages)
         shutil.rmtree(work, ignore_errors=True)
     return Run(out / recipe.slug, result)
 
@@ -163,6 +172,25 @@ def check(recipe: Recipe) -> None:
     if method not in losses.catalogue.METHODS:
         raise UserError(f"{method.name} is trained: use --solver sgd, or --finetune")
     probing.check(recipe.method, recipe.solver)
+
+
+def check_numbers(result: dict[str, Any]) -> None:
+    """Refuse to write a result that holds NaN or infinity: weights can grow too large for any sum of them."""
+    bad = next(_not_finite(result, ""), None)
+    if bad is not None:
+        raise UserError(
+            f"training ended with weights so large that the result is not finite ({bad}), so nothing was "
+            "written. Try a smaller train.lr, train.clip=1, or a larger solver.l2"
+        )
+
+
+def _not_finite(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, (dict, list, tuple)):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in parts:
+            yield from _not_finite(part, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield path
 
 
 def rank(
@@ -232,8 +260,9 @@ def write(
     material: Material,
     guesses: Sequence[Predictions],
     work: Path,
+    pages: Mapping[str, str],
 ) -> Path:
-    """The run folder; it replaces an older one of the same recipe, whole."""
+    """The run folder, with the `pages` by name; it replaces an older one of the same recipe, whole."""
     folder = out / recipe.slug
     test = material.features["test"]
     about = {
@@ -249,15 +278,16 @@ def write(
 
         log = learning.log(work, len(mine.fits))
     with staged_folder(folder) as staged:
+        if trains(recipe):
+            learning.keep_tracking(work, len(mine.fits), staged)
         write_atomic(staged / "recipe.yaml", recipe.to_yaml())
         write_atomic(staged / "result.json", json.dumps(result, indent=2, allow_nan=False))
         fitted.save(mine.fits[0].head, staged, about)
         if mine.tuned is not None:
             write_atomic(staged / mine.tuned.weights.name, mine.tuned.weights.read_bytes())
         predictions.write(staged / "predictions.parquet", guesses, test.ids, test.y, test.class_names)
-        thumbs = thumbnails.of_confusions(material.data["test"], result["diagnostics"])
-        write_atomic(staged / thumbnails.FILE, json.dumps(thumbs))
-        write_atomic(staged / "report.html", page.render(result, thumbnails=thumbs))
         write_atomic(staged / "log.jsonl", log)
-        sums.record(staged, {path.name for path in staged.iterdir()} - DRAWN_AGAIN)
+        for name, content in pages.items():
+            write_atomic(staged / name, content)
+        sums.record(staged, {path.name for path in staged.iterdir() if path.is_file()} - DRAWN_AGAIN)
     return folder

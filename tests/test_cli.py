@@ -53,7 +53,9 @@ def test_a_run_prints_its_table_and_json_on_request(colours, cache, tmp_path):
     done = invoke(*words, *places)
     assert done.exit_code == 0, done.output
     assert all(word in done.output for word in ("overall", "easy", "hard", "vs erm", "margins", "saved"))
-    assert max(map(len, done.output.splitlines())) <= 80
+    *table, saved = done.output.splitlines()
+    assert max(map(len, table)) <= 80
+    assert saved.startswith("saved: ")
     done = invoke(*words, *places, "--json")
     assert json.loads(done.output)["test"]["groups"].keys() == {"easy", "medium", "hard"}
 
@@ -75,9 +77,10 @@ def test_extract_fills_the_cache_that_ls_lists_verify_checks_and_rm_empties(colo
     words = ["extract", "--image-size", "32", "--data", colours, *place]
     assert "images/s" in invoke(*words).output
     assert "already there" in invoke(*words).output
+    assert [row["cached"] for row in json.loads(invoke(*words, "--json").output)] == [True, True]
     listed = json.loads(invoke("cache", "ls", "--json", *place).output)
     assert sorted(row["rows"] for row in listed) == [32, 60]
-    assert invoke("cache", "verify", *place).exit_code == 0
+    assert json.loads(invoke("cache", "verify", "--json", *place).output) == []
     shard = next(Path(listed[0]["path"]).glob("*.safetensors"))
     data = bytearray(shard.read_bytes())
     data[-5] ^= 1
@@ -85,7 +88,8 @@ def test_extract_fills_the_cache_that_ls_lists_verify_checks_and_rm_empties(colo
     damaged = invoke("cache", "verify", *place)
     assert damaged.exit_code == 1
     assert shard.name in damaged.output
-    assert invoke("cache", "rm", "--all", *place).exit_code == 0
+    names = json.loads(invoke("cache", "rm", "--all", "--json", *place).output)
+    assert sorted(names) == sorted(row["name"] for row in listed)
     assert json.loads(invoke("cache", "ls", "--json", *place).output) == []
 
 
@@ -100,6 +104,10 @@ def test_predict_prints_the_top_classes(colours, cache, tmp_path):
     missing = invoke("predict", folder, tmp_path / "no.png")
     assert missing.exit_code == 2
     assert "no.png" in missing.output
+    (folder / "bad.png").write_text("no image")
+    bad = invoke("predict", folder, folder / "bad.png")
+    assert bad.exit_code == 2
+    assert "bad.png: not an image; mend it, or leave it out" in bad.output
 
 
 def folder(root: Path, layout: dict[str, list[str]]) -> Path:
@@ -216,6 +224,8 @@ def test_the_doctor_finds_this_machine_fit(tmp_path):
     done = invoke("doctor", "--cache", tmp_path)
     assert done.exit_code == 0, done.output
     assert "effnet-lite0 loads" in done.output
+    findings = json.loads(invoke("doctor", "--cache", tmp_path, "--json").output)
+    assert all(finding["ok"] is not False for finding in findings)
 
 
 def test_hostile_make_variables_are_only_words(tmp_path):
@@ -225,3 +235,14 @@ def test_hostile_make_variables_are_only_words(tmp_path):
     done = subprocess.run(command, cwd=Path(__file__).parent.parent, capture_output=True, text=True)
     assert done.returncode != 0
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "--nope"], ["--nope"], ["nope"], ["run", "--seeds", "x\n\x1b[31m"]]
+)
+def test_a_mistake_in_the_words_is_one_line_too(words):
+    done = invoke(*words)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr[:-1].isprintable()
+    assert "--help" in done.stderr

@@ -77,9 +77,12 @@ def test_the_table_shows_what_the_runs_found(place):
     assert "mr2" in answer.output
 
 
-def test_every_form_is_written(place):
-    folder, _ = comparison_of(place[0])
+def test_every_form_is_written_and_every_chart_on_request(place):
+    folder, comparison = comparison_of(place[0])
     assert sorted(p.suffix for p in folder.iterdir()) == [".csv", ".html", ".json", ".md", ".tex"]
+    compare.save(comparison, place[0] / "drawn", plots=True)
+    drawn = {p.name for p in (place[0] / "drawn" / "plots").iterdir()}
+    assert drawn == {f"{n}.{kind}" for n in ("hard-gains", "relative-improvement") for kind in ("svg", "png")}
 
 
 def test_what_exists_is_reused_and_what_is_damaged_is_run_again(place, monkeypatch):

@@ -105,10 +105,36 @@ SHIPPED = sorted((Path(__file__).parent.parent / "recipes").rglob("*.yaml"))
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_shipped_recipe_is_valid_and_names_what_exists(path):
     import backbones
-    from probe import losses
+    from probe import methods
     from probe.data import catalogue
 
     r = recipe.build(recipe.read(path))
     assert r.backbone.name in backbones.names()
     assert r.data.name in catalogue.names()
-    losses.catalogue.resolve(r.method.name, r.method.params)
+    methods.catalogue.resolve(r.method.name, r.method.params)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("method: {name: mr2, lam: 2001-01-01}", "is a date"),
+        ("method: {name: mr2, lam: .nan}", "no finite number"),
+        ("method: {name: mr2, lam: 99999999999999999999}", "too large"),
+        ('train: {augment: {alpha: "inf"}}', "no finite number"),
+        ('train: {batch_size: "99999999999999999999"}', "too large"),
+        ('data: "a\\0b"', "no file can"),
+        ('data: "\\ud800"', "no file can"),
+        ("1: 2", "is not text"),
+        ("method: " + "{a: " * 20 + "1" + "}" * 20, "nested too deeply"),
+    ],
+)
+def test_a_recipe_holds_only_what_a_result_can_carry(tmp_path, text, complaint):
+    path = tmp_path / "r.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=complaint):
+        recipe.build(recipe.read(path))
+
+
+def test_a_long_name_still_makes_a_folder(tmp_path):
+    slug = recipe.build({"data": "x" * 5000, "backbone": "timm:" + "y" * 5000}).slug
+    (tmp_path / slug).mkdir()

@@ -1,6 +1,8 @@
 """From two names to a class-by-class result."""
 
 import json
+import shutil
+import stat
 
 import numpy as np
 import pytest
@@ -8,10 +10,11 @@ import torch
 from stored import accuracy, predictions
 
 import probe
-from probe import recipe
+from probe import fitted, recipe
 from probe.data import stat_index
 from probe.errors import UserError
 from probe.predict import predict
+from probe.report.runs import read_result
 from probe.run import run
 
 SMALL = {"name": "effnet-lite0", "image_size": 32}
@@ -28,6 +31,24 @@ def test_the_folder_holds_everything_and_nothing_unfinished(finished):
     assert names >= {"recipe.yaml", "result.json", "head.safetensors", "predictions.parquet", "log.jsonl"}
     assert not [path for path in finished.folder.parent.rglob("*") if path.name.startswith(".tmp-")]
     assert json.loads((finished.folder / "result.json").read_text()) == finished.result
+
+
+def test_the_clock_says_where_all_of_the_time_went(finished):
+    *stages, total = finished.result["timing"].items()
+    assert [name for name, _ in stages][-1] == "report"
+    assert total[0] == "total"
+    assert 0.9 * total[1] <= sum(seconds for _, seconds in stages) <= total[1]
+
+
+def test_the_folder_is_private_and_its_checksums_notice_a_changed_bit(finished, tmp_path):
+    assert stat.S_IMODE(finished.folder.stat().st_mode) == 0o700
+    for name in ("head.safetensors", "result.json"):
+        folder = shutil.copytree(finished.folder, tmp_path / name)
+        content = bytearray((folder / name).read_bytes())
+        content[-3] ^= 1
+        (folder / name).write_bytes(content)
+        with pytest.raises(UserError, match=f"{name} is not as it was written: SHA256SUMS says otherwise"):
+            fitted.load(folder) if name.startswith("head") else read_result(folder)
 
 
 def test_a_named_cache_holds_the_digests_of_the_images_too(finished, cache):

@@ -16,6 +16,7 @@ from PIL import Image
 
 from probe.errors import UserError
 
+LARGEST = 90_000_000  # pixels: a gigabyte while it is converted
 WAYS_OUT = "mend or remove it, or pass --skip-bad-images"
 
 
@@ -23,19 +24,28 @@ class BadImage(UserError):
     """An image that cannot be decoded; the message names it."""
 
 
-def rgb(data: bytes, where: str) -> Image.Image:
-    """Decode `data`; `where` names the image in the error."""
+def rgb(data: bytes, where: str, ways_out: str = WAYS_OUT) -> Image.Image:
+    """Decode `data`; `where` names the image in the error, `ways_out` what to do about it."""
     if not data:
-        raise BadImage(f"bad image {where}: it is empty; {WAYS_OUT}")
+        raise BadImage(f"bad image {where}: it is empty; {ways_out}")
     try:
-        image = Image.open(BytesIO(data))
+        image = _opened(data)
         image.load()
         return to_rgb(image)
     except (
         Exception
     ) as error:  # decoders raise nearly anything on garbage: OSError, SyntaxError, ValueError, ...
         reason = "not an image" if isinstance(error, Image.UnidentifiedImageError) else str(error)
-        raise BadImage(f"bad image {where}: {reason or type(error).__name__}; {WAYS_OUT}") from error
+        raise BadImage(f"bad image {where}: {reason or type(error).__name__}; {ways_out}") from error
+
+
+def _opened(data: bytes) -> Image.Image:
+    """The image, not decoded yet; one that would fill the memory is refused by its header."""
+    image = Image.open(BytesIO(data))
+    width, height = image.size
+    if width * height > LARGEST:
+        raise ValueError(f"{width:,} x {height:,} pixels are too many; at most {LARGEST / 1e6:.0f} million")
+    return image
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -52,10 +62,11 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _sixteen_bit_grey(image: Image.Image) -> Image.Image:
-    pixels = np.asarray(image).astype(np.int64)
+    pixels = np.clip(np.asarray(image), 0, 65535).astype(np.uint32)
     if pixels.max(initial=0) > 255 or image.mode != "I":  # mode I holds 8-bit values too, in some formats
-        pixels = pixels * 255 // 65535
-    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).convert("RGB")
+        pixels *= 255
+        pixels //= 65535
+    return Image.fromarray(pixels.astype(np.uint8)).convert("RGB")
 
 
 def _over_white(image: Image.Image) -> Image.Image:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from backbones import reading
 from probe.data import decode, layout, stat_index
 from probe.data.split import Split
 from probe.errors import UserError
@@ -28,6 +29,7 @@ EXTENSIONS = (
     ".pgm",
     ".avif",
 )
+LARGEST = 1 << 30  # bytes of an image file; more is no photograph
 # The digest of a file that cannot be read: only decoding knows whether bad images may be skipped.
 UNREADABLE = b"unreadable".ljust(32, b"\0")
 
@@ -48,7 +50,7 @@ class FolderImages:
         paths = [self._root / file for file in self._files]
         found = stat_index.digests(
             paths,
-            lambda path: hashlib.sha256(path.read_bytes()).digest(),
+            lambda path: hashlib.sha256(reading.content(path, LARGEST)).digest(),
             lengths=[32] * len(paths),
             unreadable=UNREADABLE,
             cache=self._cache,
@@ -58,7 +60,7 @@ class FolderImages:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return reading.content(path, LARGEST)
     except OSError as error:
         raise decode.BadImage(f"bad image {path}: {error.strerror}; {decode.WAYS_OUT}") from error
 
@@ -98,11 +100,25 @@ def _split(name: str, root: Path, folder: Path, train: Path, cache: str | Path |
 def _class_folders(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(
-                entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
-            )
+            names = sorted(e.name for e in entries if not e.name.startswith(".") and _is_folder(e))
     except OSError as error:
         raise UserError(f"cannot read the folder {folder}: {error.strerror}") from error
+    _check_text(names, folder)
+    return names
+
+
+def _check_text(names: Iterable[str], folder: Path) -> None:
+    """File names are bytes to the system, and those that are no text could be written into no result."""
+    for name in names:
+        if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
+            raise UserError(f"{folder} holds {name!r}, whose name is no valid UTF-8; rename it")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle, or into a place that is closed to us
+        return False
 
 
 def _image_files(folder: Path, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Path]:
@@ -113,13 +129,15 @@ def _image_files(folder: Path, above: frozenset[tuple[int, int]] = frozenset()) 
             ordered = sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
         raise UserError(f"cannot read the folder {folder}: {error.strerror}") from error
+    _check_text((entry.name for entry in ordered), folder)
     here = (stat.st_dev, stat.st_ino)
     if here in above:
         return
     for entry in ordered:
         if entry.name.startswith("."):
             continue
-        if entry.name.lower().endswith(EXTENSIONS) and not entry.is_dir():
+        inner = _is_folder(entry)
+        if entry.name.lower().endswith(EXTENSIONS) and not inner:
             yield Path(entry.path)
-        elif entry.is_dir():
+        elif inner:
             yield from _image_files(Path(entry.path), above | {here})

@@ -113,7 +113,8 @@ class _Table:
 def _read_table(
     paths: list[Path], root: Path, image_hints: tuple[str, ...], label_hints: tuple[str, ...]
 ) -> _Table:
-    files, labels, names = [], [], ()
+    files, labels = [], []
+    names: tuple[str, ...] = ()
     ids: list[str] = []
     places: list[str] = []  # file:row
     image = label = ""
@@ -129,7 +130,7 @@ def _read_table(
         except (OSError, pa.ArrowException) as error:
             raise UserError(f"cannot read {path} as parquet: {str(error).splitlines()[0]}") from error
         _check_embedded(file, image, path)
-        names = tuple(features.get(label, {}).get("names") or ())
+        names = _declared(features.get(label, {}), path)
         meta = file.metadata
         counts = tuple(meta.row_group(g).num_rows for g in range(meta.num_row_groups))
         files.append(File(path, counts, state))
@@ -171,6 +172,16 @@ def _features(schema: pa.Schema) -> dict[str, dict]:
         return {name: feature for name, feature in features.items() if isinstance(feature, dict)}
     except (KeyError, ValueError, TypeError, AttributeError):
         return {}
+
+
+def _declared(feature: dict, path: Path) -> tuple[str, ...]:
+    """The class names that a label column declares, if it does."""
+    names = feature.get("names") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UserError(f"{path}: the class names in its metadata are no list of texts; write it again")
+    if len(set(names)) < len(names):
+        raise UserError(f"{path}: a class name stands twice in its metadata; give every class its own name")
+    return tuple(names)
 
 
 def _image_column(schema: pa.Schema, features: dict[str, dict], hints: tuple[str, ...], path: Path) -> str:
@@ -229,8 +240,13 @@ def _class_names(train: _Table, classes: int | None) -> tuple[str, ...]:
         return train.names
     if pa.types.is_string(train.labels.type):
         return tuple(sorted(pc.unique(train.labels.drop_null()).to_pylist()))
-    largest = pc.max(train.labels).as_py()
-    return tuple(str(k) for k in range(max(classes or 0, (largest or 0) + 1)))
+    largest = pc.max(train.labels).as_py() or 0
+    if largest >= max(classes or 0, len(train.labels)):  # every class has an image, so it cannot be a class
+        raise UserError(
+            f"{train.where}: there is a label {largest:,} but only {len(train.labels):,} images; "
+            "labels count the classes from 0, each with at least one image"
+        )
+    return tuple(str(k) for k in range(max(classes or 0, largest + 1)))
 
 
 def _split(name: str, table: _Table, names: tuple[str, ...], cache: str | Path | None) -> Split:

@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 
 from probe import recipe
 from probe.errors import UserError
+from probe.evaluate import columns, metrics
 from probe.evaluate import groups as grouping
-from probe.evaluate import metrics
 from probe.evaluate.diagnostics import outputs
 from probe.evaluate.diagnostics.diagnose import Model, diagnose
 from probe.evaluate.judge import Bench, Groups, Outcome, judge, versus
 
 REFERENCE = "erm"
+MOST_CLASSES = 100_000
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ def _diagnostics(foreign: Foreign, methods: list[str], ranking: Groups) -> dict[
     if own not in scored:  # one-hot scores have the same argmax, which is all that confusions look at
         sure = foreign.probability.get(own)
         weight = np.ones(len(foreign.labels)) if sure is None else np.nan_to_num(sure[0])
-        logits = np.eye(len(foreign.class_names))[foreign.prediction[own][0]] * (1 + weight[:, None])
+        logits = np.zeros((len(weight), len(foreign.class_names)))
+        logits[np.arange(len(weight)), foreign.prediction[own][0]] = 1 + weight
         scored = {own: Model(logits)}
     block = diagnose(
         scored, labels=foreign.labels, ids=foreign.ids, class_names=foreign.class_names, groups=ranking
@@ -123,62 +125,53 @@ def _diagnostics(foreign: Foreign, methods: list[str], ranking: Groups) -> dict[
 
 def read(path: Path) -> Foreign:
     """The checked content of a predictions file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"cannot read predictions from {path}: {error}") from error
-    columns = set(table.column_names)
-    missing = {"id", "label"} - columns
-    if missing or not columns & {"prediction", "scores"}:
-        raise UserError(
-            f"{path}: needs the columns id, label and prediction (or scores); has {sorted(columns)}"
-        )
-    if table.num_rows == 0:
-        raise UserError(f"{path}: holds no predictions")
-    names = _class_names(table, path)
+    given, about = columns.read(path)
+    names = _class_names(given, about.get(b"class_names"), path)
     where = {name: k for k, name in enumerate(names)}
     data: dict[str, Any] = {
-        name: _classes(table[name].to_pylist(), where, name, path)
-        for name in ("label", "prediction")
-        if name in columns
+        name: _classes(given[name], where, name, path) for name in ("label", "prediction") if name in given
     }
-    data["id"] = np.asarray([str(i) for i in table["id"].to_pylist()])
+    data["id"] = np.asarray([str(i) for i in given["id"]])
     for name in ("scores", "top5", "probability"):
-        if name in columns:
-            data[name] = _matrix(table[name].to_pylist(), name, path)
+        if name in given:
+            data[name] = _matrix(given[name], name, path)
     if "scores" in data:
         _add_from_scores(data, len(names), path)
-    count = table.num_rows
-    data["method"] = np.asarray(table["method"].to_pylist() if "method" in columns else ["model"] * count)
-    data["seed"] = np.asarray(table["seed"].to_pylist() if "seed" in columns else [0] * count)
+    count = len(given["id"])
+    data["method"] = np.asarray(given.get("method", ["model"] * count))
+    data["seed"] = np.asarray(given.get("seed", [0] * count))
     return _by_method(data, names, path)
 
 
-def _class_names(table: Any, path: Path) -> tuple[str, ...]:
-    stored = (table.schema.metadata or {}).get(b"class_names")
+def _class_names(given: Mapping[str, list[Any]], stored: bytes | None, path: Path) -> tuple[str, ...]:
     if stored:
-        try:
-            return tuple(str(name) for name in json.loads(stored))
-        except ValueError as error:
-            raise UserError(f"{path}: class_names in its metadata is no JSON list") from error
-    values = [v for c in ("label", "prediction") if c in table.column_names for v in table[c].to_pylist()]
+        return _stored_names(stored, path)
+    values = [v for name in ("label", "prediction") for v in given.get(name, ())]
     if any(isinstance(v, str) for v in values):
         return tuple(sorted({str(v) for v in values}))
-    numbers = [v for v in values if v is not None]
-    longest = (
-        max((len(s) for s in table["scores"].to_pylist()), default=0) if "scores" in table.column_names else 0
-    )
-    return tuple(str(k) for k in range(max(int(max(numbers)) + 1, longest)))
+    number = max(max(values) + 1, *map(len, given.get("scores", [[]])))
+    if number > MOST_CLASSES:
+        raise UserError(f"{path}: class {number - 1:,} is beyond the {MOST_CLASSES:,} that are supported")
+    return tuple(str(k) for k in range(number))
+
+
+def _stored_names(stored: bytes, path: Path) -> tuple[str, ...]:
+    try:
+        names = json.loads(stored)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise UserError(f"{path}: class_names in its metadata is no JSON list of names")
+    if len(set(names)) < len(names):
+        raise UserError(f"{path}: a name stands twice in the class_names of its metadata")
+    return tuple(names)
 
 
 def _classes(values: list[Any], where: Mapping[str, int], column: str, path: Path) -> NDArray[np.int64]:
     """Class indices of names or numbers; anything else is named with its row."""
     found = np.empty(len(values), dtype=np.int64)
     for row, value in enumerate(values):
-        index = where.get(value, -1) if isinstance(value, str) else -1 if value is None else int(value)
+        index = where.get(value, -1) if isinstance(value, str) else value
         if not 0 <= index < len(where):
             raise UserError(f"{path}: row {row}: {column} {value!r} is none of the {len(where)} classes")
         found[row] = index

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from backbones import reading
 from probe.errors import UserError, nearest
 from probe.recipe import RANKINGS, Reference
 
@@ -120,8 +121,8 @@ def remark(source: str | Reference) -> str | None:
 def from_file(path: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
     """Groups named in a JSON file, `{"easy": ["pug", ...], "hard": [...]}`: every class once."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(reading.content(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read groups from {path}: {error}") from error
     named = isinstance(content, dict) and all(isinstance(v, list) and v for v in content.values())
     if not named or not content:
@@ -141,8 +142,8 @@ def from_run(folder: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
     """Thirds by the test accuracy of another run, the papers' reference model; class lists must agree."""
     path = folder / "result.json" if folder.is_dir() else folder
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(reading.content(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read the reference run {folder}: {error}") from error
     try:
         accuracy = {row["name"]: float(row["accuracy"] or 0) for row in content["test"]["by_class"]}

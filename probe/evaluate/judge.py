@@ -59,15 +59,13 @@ def judge(outcome: Outcome, bench: Bench) -> dict[str, Any]:
     counts = metrics.count(outcome.hits, bench.labels, len(bench.class_names))
     drawn = bench.draw(outcome.hits)
     spread = {k: significance.estimate(drawn, w) for k, w in bench.weightings.items()}
-    overall, per_class = spread["overall"], spread["mean_per_class"]
-    assert overall is not None
-    assert per_class is not None
+    everything = len(bench.labels)
     return {
         **metrics.overall(counts),
         "top5": None if outcome.hits5 is None else float(outcome.hits5.mean()),
         "ece": _calibration(outcome, np.ones(len(bench.labels), dtype=bool)),
-        "ci": _share(overall.ci),
-        "mean_per_class_ci": _share(per_class.ci),
+        "ci": _interval(spread["overall"], everything),
+        "mean_per_class_ci": _interval(spread["mean_per_class"], everything),
         **metrics.extremes(counts, bench.class_names),
         "groups": _groups(outcome, bench, bench.groups, drawn),
         "count_groups": {s: _groups(outcome, bench, g, drawn) for s, g in bench.count_groups.items()},
@@ -83,16 +81,23 @@ def _groups(outcome: Outcome, bench: Bench, groups: Groups, drawn: Draws) -> dic
         e = significance.estimate(drawn, weightings[name])
         table[name] = {
             "accuracy": None if e is None else e.mean,
-            "ci": None if e is None else _share(e.ci),
+            "ci": _interval(e, int(bench.n[members].sum())),
             "ece": _calibration(outcome, np.isin(bench.labels, members)),
             "classes": [bench.class_names[k] for k in members],
         }
     return table
 
 
-def _share(interval: tuple[float, float]) -> list[float]:
-    """No accuracy is below 0 or above 1."""
-    return [min(max(v, 0.0), 1.0) for v in interval]
+def _interval(e: significance.Estimate | None, n: int) -> list[float] | None:
+    """The 95 % interval of an accuracy on n images; no accuracy is below 0 or above 1.
+
+    Where all images are right, or all wrong, resampling shows no spread at all: Wilson's interval stands in.
+    """
+    if e is None:
+        return None
+    if e.ci[0] == e.ci[1]:
+        return [float(v) for v in metrics.wilson(np.array([e.mean * n]), np.array([n]))[0]]
+    return [min(max(v, 0.0), 1.0) for v in e.ci]
 
 
 def _calibration(outcome: Outcome, chosen: NDArray[np.bool_]) -> float | None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backbones import reading
 from probe import files
 from probe.errors import UserError
 from probe.features.locks import LOCK
@@ -78,12 +79,25 @@ def shard_problem(path: Path, short_hash: str) -> Problem | None:
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The body of the manifest; None if there is none; ValueError if it is damaged or another entry's."""
     try:
-        body = unsealed((folder / MANIFEST).read_text())
+        body = unsealed(reading.content(folder / MANIFEST).decode())
     except FileNotFoundError:
         return None
-    if not digest(canonical(body["key"])).startswith(folder.name[-SHORT:]):
+    if not digest(canonical(body.get("key"))).startswith(folder.name[-SHORT:]):
         raise ValueError("it belongs to another entry")
+    if not isinstance(body.get("rows"), int) or not _lists_shards(body.get("shards")):
+        raise ValueError("it does not list shards as a manifest does")
     return body
+
+
+def _lists_shards(shards: Any) -> bool:
+    """Names of shards in this very folder, with their sizes; anyone can write a checksum that fits."""
+    return isinstance(shards, list) and all(
+        isinstance(shard, dict)
+        and SHARD_NAME.fullmatch(str(shard.get("file")))
+        and isinstance(shard.get("rows"), int)
+        and isinstance(shard.get("bytes"), int)
+        for shard in shards
+    )
 
 
 def in_parallel(work: Any, items: Iterable[Any]) -> list[Any]:
@@ -98,7 +112,12 @@ class Entry:
     def __init__(self, root: Path, key: Key) -> None:
         self.key = key
         # the key alone decides: an entry made under another name of the same thing is the same entry
-        same = sorted(root.glob(f"*-{key.hash[:SHORT]}"))
+        try:
+            same = sorted(root.glob(f"*-{key.hash[:SHORT]}"))
+        except OSError as error:
+            raise UserError(
+                f"cannot read the cache {root}: {error.strerror}; give another --cache"
+            ) from error
         self.folder = same[0] if same else root / key.folder
         self._sound: set[tuple[str, int, int]] = set()  # verified in this process: name, size, time
 
@@ -130,7 +149,7 @@ class Entry:
 
     def complete(self) -> tuple[dict[int, Path] | None, list[Problem]]:
         """The entry's shards if all is sound, else None and what is damaged (nothing, if just unfinished)."""
-        refuse_strangers(self.folder.parent, self.folder, *_listing(self.folder))
+        refuse_strangers(self.folder.parent, self.folder, self.folder / MANIFEST)
         try:
             shards = self.committed()
         except (ValueError, UnicodeDecodeError) as error:
@@ -141,6 +160,7 @@ class Entry:
             ) from error
         if shards is None:
             return None, []
+        refuse_strangers(*shards.values())
         problems = self.problems(shards.values())
         return (None if problems else shards), problems
 

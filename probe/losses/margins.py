@@ -38,7 +38,7 @@ class MR2(Loss):
         self.c, self.lam = c, lam
         self.stats = RunningStats(problem.num_classes, ema=ema, p=p, kind=statistics)
         self.exact = problem.stats is not None
-        self.history = History()
+        self.history = History(problem.num_classes)
         if problem.stats is not None:
             self.stats.fix(problem.stats)
 

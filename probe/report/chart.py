@@ -99,9 +99,20 @@ def theme(colours: Mapping[str, Any]) -> Spec:
             "titleFontSize": 12,
         },
         "axisX": {"grid": False},
-        "legend": {**label, "title": None, "orient": "top", "labelFontSize": 12, "symbolStrokeWidth": 3},
+        "legend": {
+            **label,
+            "title": None,
+            "orient": "top",
+            "labelFontSize": 12,
+            "symbolStrokeWidth": 3,
+            "symbolBaseFillColor": colours["faint"],
+        },
         "header": {**label, "titleFontWeight": "normal", "labelFontSize": 12, "labelFontWeight": 600},
-        "range": {"category": colours["series"], "ordinal": colours["shades"]},
+        "range": {
+            "category": colours["series"],
+            "ordinal": colours["shades"],
+            "ramp": {"scheme": colours["shades"]},  # as many shades between them as there are groups
+        },
         "line": {"strokeWidth": 2},
         "point": {"filled": True, "size": 42, "opacity": 0.8},
         "circle": {"size": 34, "opacity": 0.7},
@@ -136,8 +147,27 @@ def shade(order: Sequence[str]) -> Spec:
     return {
         "field": "group",
         "type": "ordinal",
-        "scale": {"domain": list(order), "range": "ordinal"},
+        "scale": {"domain": list(order), "range": "ordinal" if len(order) <= 3 else "ramp"},
     }
+
+
+def intervals(title: str, columns: Mapping[str, str], **encoding: Any) -> list[Spec]:
+    """Layers of a chart of gains: a dashed line at 0, a bar from `low` to `high`, a dot at `gain`."""
+    across = {"y": {"value": 0}, "y2": {"value": "height"}}
+    return [
+        {
+            "mark": {"type": "rule", "strokeDash": [3, 3]},
+            "encoding": {"x": {"datum": 0, "type": "quantitative"}, **across},
+        },
+        {
+            "mark": {"type": "rule", "strokeWidth": 3},
+            "encoding": {"x": quantity("low", title), "x2": {"field": "high"}, **encoding},
+        },
+        {
+            "mark": {"type": "point", "size": 90, "opacity": 1},
+            "encoding": {"x": quantity("gain", title), **encoding, "tooltip": hint(columns)},
+        },
+    ]
 
 
 def hint(columns: Mapping[str, str]) -> list[Spec]:

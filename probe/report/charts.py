@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from probe.report import words
-from probe.report.chart import HEIGHT, Chart, hint, lines, quantity, series, shade
+from probe.report.chart import HEIGHT, Chart, hint, intervals, lines, quantity, series, shade
 
 Result = Mapping[str, Any]
 
@@ -81,7 +81,7 @@ def group_gains(result: Result) -> Chart:
         if g is not None
     ]
     order = [row[0] for row in rows]
-    y = lines("statistic", order)
+    call = f"datum.verdict === '{words.NO_CHANGE}' ? datum.verdict : 'clear'"
     colour = {**series("call", ["clear", words.NO_CHANGE]), "legend": None}
     return Chart(
         "group-gains",
@@ -92,39 +92,9 @@ def group_gains(result: Result) -> Chart:
         {
             "width": "container",
             "height": 34 * len(rows),
-            "transform": [
-                {
-                    "calculate": f"datum.verdict === '{words.NO_CHANGE}' ? datum.verdict : 'clear'",
-                    "as": "call",
-                }
-            ],
-            "encoding": {"y": {**y, "axis": {"labelFontSize": 13}}},
-            "layer": [
-                {
-                    "mark": {"type": "rule", "strokeDash": [3, 3]},
-                    "encoding": {
-                        "x": {"datum": 0, "type": "quantitative"},
-                        "y": {"value": 0},
-                        "y2": {"value": "height"},
-                    },
-                },
-                {
-                    "mark": {"type": "rule", "strokeWidth": 3},
-                    "encoding": {
-                        "x": quantity("low", "gain, percentage points"),
-                        "x2": {"field": "high"},
-                        "color": colour,
-                    },
-                },
-                {
-                    "mark": {"type": "point", "size": 90, "opacity": 1},
-                    "encoding": {
-                        "x": quantity("gain", "gain, percentage points"),
-                        "color": colour,
-                        "tooltip": hint(columns),
-                    },
-                },
-            ],
+            "transform": [{"calculate": call, "as": "call"}],
+            "encoding": {"y": {**lines("statistic", order), "axis": {"labelFontSize": 13}}},
+            "layer": intervals("gain, percentage points", columns, color=colour),
         },
     )
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from probe.printable import visible
 from probe.report import exports, words
-from probe.report.chart import HEIGHT, Chart, hint, lines, quantity, series, shade
+from probe.report.chart import HEIGHT, Chart, hint, intervals, lines, quantity, series, shade
 from probe.report.markup import element, table, text
 from probe.report.page import assemble, figure, section
+from probe.report.sections import remarks
 from probe.report.words import gain_interval, percent, plural, signed
 
 Comparison = Mapping[str, Any]
@@ -16,6 +18,7 @@ Comparison = Mapping[str, Any]
 
 def render(comparison: Comparison) -> str:
     """One self-contained file, like the page of a run."""
+    comparison = visible(comparison)
     charts = list(of_comparison(comparison))
     rows = comparison["rows"]
     names = {key: list(dict.fromkeys(row[key] for row in rows)) for key in ("backbone", "data", "method")}
@@ -25,9 +28,12 @@ def render(comparison: Comparison) -> str:
         body.append(section("ranking", "Ranking by hard-class gain", _rankings(comparison)))
     if comparison["failed"]:
         body.append(section("failed", "What failed", _failures(comparison)))
-    title = f"{', '.join(names['method'])} on {', '.join(names['data'])}" if rows else "Comparison"
+    on = ", ".join(map(words.data, names["data"]))
+    title = f"{', '.join(names['method'])} on {on}" if rows else "Comparison"
     said = [plural(len(rows), "run"), *(plural(len(v), k) for k, v in names.items() if k != "data")]
-    return assemble(title, text(", ".join([*said, *comparison["remarks"]])), body, charts)
+    if comparison["remarks"]:
+        body.insert(0, element("section", remarks(comparison["remarks"]), aria_label="Remarks"))
+    return assemble(title, text(", ".join(said)), body, charts)
 
 
 def _tables(comparison: Comparison) -> str:
@@ -46,10 +52,10 @@ def _tables(comparison: Comparison) -> str:
             for row in rows
         ]
         parts.append(
-            element("h3", text(data))
+            element("h3", text(words.data(data)), title=data)
             + element(
                 "div",
-                table(heading, body, caption=f"Accuracy % on {data}", numeric=2),
+                table(heading, body, caption=f"Accuracy % on {words.data(data)}", numeric=2),
                 cls="scroll",
                 tabindex="0",
             )
@@ -65,10 +71,9 @@ def _cell(statistic: Mapping[str, Any] | None) -> str:
     if gain is None:
         return shown
     said = words.verdict(gain)
-    tone = {"better": "better", "worse": "worse"}.get(said, "unclear")
     hover = f"p after Holm {gain['p_holm']:.3g}: {said}"
     star = "*" if gain["clear"] else ""
-    bracket = element("span", f"({signed(gain['mean'])}{star})", cls=tone, title=hover)
+    bracket = element("span", f"({signed(gain['mean'])}{star})", cls=words.TONE[said], title=hover)
     return f"{shown} {bracket}{element('small', gain_interval(gain['ci']), cls='interval')}"
 
 
@@ -119,14 +124,13 @@ def hard_gains(comparison: Comparison, rows: list[Mapping[str, Any]]) -> Chart:
     for row in rows:
         gain = list(row["statistics"].values())[-1]["gain"]
         if gain is not None:
-            label = f"{row['backbone']}, {row['data']}, {row['method']}"
+            label = f"{row['backbone']}, {words.data(row['data'])}, {row['method']}"
             numbers = (round(100 * v, 3) for v in (gain["mean"], *gain["ci"]))
             values.append(
                 (label, row["method"], *numbers, float(f"{gain['p_holm']:.3g}"), words.verdict(gain))
             )
     values.sort(key=lambda v: -v[2])
     colour = series("method", list(dict.fromkeys(row["method"] for row in rows)))
-    axis = "gain on the hardest group, points"
     return Chart(
         "hard-gains",
         f"Gain over {comparison['reference']} on the hardest group",
@@ -136,29 +140,8 @@ def hard_gains(comparison: Comparison, rows: list[Mapping[str, Any]]) -> Chart:
         {
             "width": "container",
             "height": 30 * len(values),
-            "encoding": {
-                "y": {**lines("run", [v[0] for v in values]), "axis": {"labelLimit": 320}},
-                "color": colour,
-            },
-            "layer": [
-                {
-                    "mark": {"type": "rule", "strokeDash": [3, 3]},
-                    "encoding": {
-                        "x": {"datum": 0, "type": "quantitative"},
-                        "y": {"value": 0},
-                        "y2": {"value": "height"},
-                        "color": {"value": "#9aa1ac"},
-                    },
-                },
-                {
-                    "mark": {"type": "rule", "strokeWidth": 3},
-                    "encoding": {"x": quantity("low", axis), "x2": {"field": "high"}},
-                },
-                {
-                    "mark": {"type": "point", "size": 80, "opacity": 1},
-                    "encoding": {"x": quantity("gain", axis), "tooltip": hint(columns)},
-                },
-            ],
+            "encoding": {"y": {**lines("run", [v[0] for v in values]), "axis": {"labelLimit": 320}}},
+            "layer": intervals("gain on the hardest group, points", columns, color=colour),
         },
     )
 
@@ -173,23 +156,24 @@ def relative_improvements(rows: list[Mapping[str, Any]]) -> Chart:
         "relative": "relative improvement %",
     }
     values = [
-        (row["data"], row["backbone"], row["method"], name, round(100 * s["relative"], 3))
+        (words.data(row["data"]), row["backbone"], row["method"], name, round(100 * s["relative"], 3))
         for row in rows
         for name, s in row["statistics"].items()
         if name != "overall" and s["relative"] is not None
     ]
     names = list(dict.fromkeys(v[3] for v in values))
+    width = min(900, 130 * len({v[0] for v in values}))
     return Chart(
         "relative-improvement",
         "Relative improvement by data set",
-        "Gain divided by the reference's accuracy, the mean over backbones; one row of bars a method.",
+        "Gain divided by the reference's accuracy, the mean over backbones; one set of bars a method.",
         columns,
         values,
         {
-            "columns": 1,
+            "columns": max(1, 900 // (width + 80)),
             "facet": {"field": "method", "type": "nominal", "title": None},
             "spec": {
-                "width": 900,
+                "width": width,
                 "height": HEIGHT - 80,
                 "mark": {"type": "bar", "cornerRadiusEnd": 2},
                 "encoding": {

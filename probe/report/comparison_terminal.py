@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from probe.printable import printable
 from probe.report import exports, words
-from probe.report.terminal import plain
+from probe.report.terminal import cell, plain, write
 
 STYLES = {"better": "green", "worse": "red", words.NO_CHANGE: "dim"}
 RANKED = 10  # runs whose hard-class gain is shown with its interval
@@ -19,11 +20,10 @@ RANKED = 10  # runs whose hard-class gain is shown with its interval
 
 def show(comparison: Mapping[str, Any], folder: str, console: Console | None = None) -> None:
     """Print the comparison."""
-    console = console or Console(highlight=False)
-    console.print(Group(*sections(comparison, folder)))
+    write(sections(comparison), folder, console)
 
 
-def sections(comparison: Mapping[str, Any], folder: str) -> Iterator[RenderableType]:
+def sections(comparison: Mapping[str, Any]) -> Iterator[RenderableType]:
     for data, rows in exports.by_data(comparison):
         yield Text(plain(data, 60), style="bold")
         yield _table(comparison, rows)
@@ -33,11 +33,10 @@ def sections(comparison: Mapping[str, Any], folder: str) -> Iterator[RenderableT
     if compared:
         yield _ranking(compared)
     for remark in comparison["remarks"]:
-        yield Text(f"note: {remark}", style="yellow")
+        yield Text(f"note: {printable(remark)}", style="yellow")
     for failed in comparison["failed"]:
         where = " / ".join(plain(failed[k], 24) for k in ("data", "backbone", "method"))
         yield Text(f"failed: {where}: {plain(failed['error'], 300)}", style="red")
-    yield Text(f"saved: {folder}", style="dim")
 
 
 def _table(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Table:
@@ -46,27 +45,27 @@ def _table(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Tabl
     table.add_column("backbone", max_width=14, no_wrap=True)
     table.add_column("method", max_width=9, no_wrap=True)
     for name in names:
-        table.add_column(plain(name, 10), justify="right", no_wrap=True)
+        table.add_column(cell(name, 10), justify="right", no_wrap=True)
     for row in rows:
         cells = []
         for name in names:
             statistic = row["statistics"].get(name)
             said = words.verdict(statistic["gain"]) if statistic and statistic["gain"] else ""
             cells.append(Text(exports.cell(statistic), style=STYLES.get(said, "")))
-        table.add_row(plain(row["backbone"], 14), plain(row["method"], 9), *cells)
+        table.add_row(cell(row["backbone"], 14), cell(row["method"], 9), *cells)
     return table
 
 
 def _ranking(rows: list[Mapping[str, Any]]) -> Table:
     hardest = list(rows[0]["statistics"])[-1]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(f"by gain on {hardest}", no_wrap=True)
+    table.add_column(cell(f"by gain on {plain(hardest, 20)}"), no_wrap=True)
     table.add_column("gain (95 %)", justify="right", no_wrap=True)
-    table.add_column("after Holm", no_wrap=True)
+    table.add_column("after Holm", no_wrap=True, min_width=len(words.NO_CHANGE))
     gains = [(row, list(row["statistics"].values())[-1]["gain"]) for row in rows]
     for row, gain in sorted(gains, key=lambda pair: -pair[1]["mean"])[:RANKED]:
         said = words.verdict(gain)
-        who = f"{plain(row['backbone'], 14)} {plain(row['data'], 10)} {plain(row['method'], 9)}"
+        who = f"{plain(row['backbone'], 14)} {plain(words.data(row['data']), 10)} {plain(row['method'], 9)}"
         interval = f"{words.signed(gain['mean'])} ({words.gain_interval(gain['ci'])})"
-        table.add_row(who, interval, Text(said, style=STYLES[said]))
+        table.add_row(Text(who), interval, Text(said, style=STYLES[said]))
     return table

@@ -11,6 +11,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from probe.printable import printable
 from probe.report import words
 
 Comparison = Mapping[str, Any]
@@ -82,14 +83,15 @@ def csv(comparison: Comparison) -> str:
 
 
 def harmless(value: Any) -> Any:
-    """Numbers as they are; text that a spreadsheet would compute gets a quote in front."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    """Numbers as they are; text is printable, and what a spreadsheet would compute gets a quote in front."""
+    if not isinstance(value, str):
+        return value
+    return f"'{printable(value)}" if value.lstrip(" ").startswith(FORMULA) else printable(value)
 
 
 def escaped(value: str, rules: Mapping[str, str]) -> str:
     """Printable, on one line, and nothing in it means anything to the format."""
-    clean = "".join(c if c.isprintable() else " " for c in value)
-    return "".join(rules.get(c, c) for c in clean)
+    return "".join(rules.get(c, c) for c in printable(value))
 
 
 def markdown(comparison: Comparison) -> str:
@@ -101,7 +103,9 @@ def markdown(comparison: Comparison) -> str:
         lines = [[*_labels(row, MARKDOWN), *(cell(row["statistics"].get(n)) for n in names)] for row in rows]
         # the stars of clear gains must not start emphasis
         lines = [[*line[:2], *(v.replace("*", "\\*") for v in line[2:])] for line in lines]
-        parts.append(f"### {escaped(data, MARKDOWN)}\n\n{_grid(heading, lines, right=len(names))}")
+        parts.append(
+            f"### {escaped(words.data(data), MARKDOWN)}\n\n{_grid(heading, lines, right=len(names))}"
+        )
         gains = [
             [*_labels(row, MARKDOWN), *(_gain_interval(row["statistics"].get(n)) for n in names)]
             for row in rows
@@ -142,7 +146,7 @@ def latex(comparison: Comparison) -> str:
     for data, rows in by_data(comparison):
         lines += [
             r"\hline",
-            rf"\multicolumn{{{len(names) + 2}}}{{l}}{{\textit{{{escaped(data, LATEX)}}}}} \\",
+            rf"\multicolumn{{{len(names) + 2}}}{{l}}{{\textit{{{escaped(words.data(data), LATEX)}}}}} \\",
         ]
         for row in rows:
             values = [escaped(cell(row["statistics"].get(n)), LATEX) for n in names]

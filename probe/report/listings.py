@@ -13,6 +13,7 @@ import backbones as backbone_room
 from probe.data import catalogue as data_room
 from probe.losses import catalogue as loss_room
 from probe.methods import catalogue as method_room
+from probe.printable import printable
 
 
 def backbones(as_json: bool) -> None:
@@ -67,5 +68,5 @@ def _show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], as_json: bo
 
 def _cell(value: Any) -> str:
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value)) or "-"
-    return "-" if value is None else str(value)
+        return printable(", ".join(map(str, value))) or "-"
+    return "-" if value is None else printable(str(value))

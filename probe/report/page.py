@@ -13,8 +13,10 @@ from typing import Any
 from probe.errors import UserError
 from probe.files import write_atomic
 from probe.location import cache_root, refuse_strangers
+from probe.printable import visible
 from probe.report import charts, panels, sections
 from probe.report.chart import DARK, LIGHT, Chart, theme
+from probe.report.class_table import class_table
 from probe.report.markup import element, json_in_script, text
 from probe.seal import sealed, unsealed
 
@@ -30,16 +32,23 @@ def render(result: Mapping[str, Any], *, thumbnails: Mapping[str, str] | None = 
 
     >>> Path("report.html").write_text(render(json.loads(Path("result.json").read_text())))
     """
+    result, thumbnails = visible(result), visible(thumbnails or {})
     results, diagnostics = list(charts.of_result(result)), list(panels.of_result(result))
     body = [
-        element("section", sections.cards(result) + sections.remarks(result), aria_label="Headline results"),
-        section("accuracy", "Which classes suffer", "".join(figure(c) for c in results)),
-        section("table", "Every class", sections.class_table(result)),
+        element(
+            "section", sections.cards(result) + sections.remarks_of(result), aria_label="Headline results"
+        ),
+        section(
+            "accuracy",
+            "Which classes suffer",
+            "".join(figure(c) for c in results)
+            + element("h3", "Every group")
+            + sections.groups_table(result),
+        ),
+        section("table", "Every class", class_table(result)),
     ]
     if sections.has_confusions(result):
-        body.append(
-            section("confusions", "What is taken for what", sections.confusions(result, thumbnails or {}))
-        )
+        body.append(section("confusions", "What is taken for what", sections.confusions(result, thumbnails)))
     if diagnostics:
         body.append(section("why", "Why", element("div", "".join(map(figure, diagnostics)), cls="panels")))
     body.append(section("reproduce", "Reproduce", sections.reproduce(result)))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from probe.report.chart import HEIGHT, Chart, hint, lines, quantity, series, shade
 from probe.report.forms import CLASS, View, against_accuracy, along_classes, boxes, distribution
 
 Result = Mapping[str, Any]
+Panel = Callable[[View], Chart | None]
 HISTORY = 8  # classes whose margins are followed over training
 
 
@@ -25,16 +26,94 @@ def _of_methods(view: View, key: str) -> dict[str, Any]:
     return {name: block[key] for name, block in view.methods.items() if block.get(key)}
 
 
-def bias(view: View) -> Chart | None:
-    return along_classes(
-        view,
-        _of_methods(view, "g_n"),
-        "G_n, images' worth of probability",
-        name="prediction-bias",
-        title="Prediction bias G_n",
-        note="Probability that images of other classes give to a class, summed over the test split. Where it "
-        "rises to the right, hard classes attract what does not belong to them.",
-    )
+def _along(key: str, what: str, **about: str) -> Panel:
+    """A number a class of every method, along the classes."""
+    return lambda view: along_classes(view, _of_methods(view, key), what, **about)
+
+
+def _against(key: str, what: str, **about: str) -> Panel:
+    """A number a class of the features, against accuracy."""
+    return lambda view: against_accuracy(view, view.features.get(key), what, **about)
+
+
+def _boxes(key: str, split: str, what: str, **about: str) -> Panel:
+    """Quantiles of the features, a box a group."""
+
+    def panel(view: View) -> Chart | None:
+        table = view.features.get(key)
+        return boxes({split: table}, what, view.groups, **about) if table else None
+
+    return panel
+
+
+attraction = _along(
+    "g_n",
+    "G_n, images' worth of probability",
+    name="prediction-bias",
+    title="Prediction bias G_n",
+    note="Probability that images of other classes give to a class, summed over the test split. Where it "
+    "rises to the right, hard classes attract what does not belong to them.",
+)
+own_share = _along(
+    "g_p",
+    "G_p, images' worth of probability",
+    name="own-probability",
+    title="Own probability G_p",
+    note="Probability that a class's own images give to it, summed: at most its number of test images. "
+    "G_n and G_p of all classes together are the number of test images.",
+)
+weight_norms = _along(
+    "weight_norm",
+    "norm of the class's weights",
+    name="weight-norms",
+    title="Classifier weight norms",
+    note="On long-tailed data frequent classes get long weights; on balanced data they rarely matter.",
+)
+class_mean_angle = _along(
+    "class_mean_angle",
+    "CMA, mean cosine to all classes",
+    name="class-mean-angle",
+    title="Class mean angle",
+    note="The mean cosine of a class's weights with every class's. Smaller means further from the "
+    "others; 0 for all classes is an equiangular frame.",
+)
+spread = _against(
+    "spread2",
+    "feature spread",
+    name="feature-spread",
+    title="Feature spread against accuracy",
+    note="Mean squared distance of training features to their class mean; MR² sets margins by it.",
+)
+variance_norm = _against(
+    "variance_norm",
+    "norm of the feature variances",
+    name="feature-variance",
+    title="Feature variance norm against accuracy",
+    note="Length of the vector of per-dimension variances: diverse classes tend to be the hard ones.",
+)
+separability = _against(
+    "separability",
+    "Fisher separability",
+    name="separability",
+    title="Fisher separability against accuracy",
+    note="Distance between class means over the spread within, on the best line for each pair, averaged.",
+)
+angles = _boxes(
+    "angle_quantiles",
+    "test",
+    "degrees to the class centre",
+    name="angles",
+    title="Angle of test images to their class centre",
+    note="Wide angles mean that a class's images point in many directions.",
+)
+distances = _boxes(
+    "largest_distance_quantiles",
+    "train",
+    "largest distance within the class",
+    name="largest-distances",
+    title="Largest distances within a class",
+    note="For each training image, how far the farthest image of its class is, over the largest norm.",
+)
 
 
 def bias_on_groups(view: View) -> Chart | None:
@@ -141,90 +220,6 @@ def logit_margin_cdf(view: View) -> Chart | None:
     )
 
 
-def weight_norms(view: View) -> Chart | None:
-    return along_classes(
-        view,
-        _of_methods(view, "weight_norm"),
-        "norm of the class's weights",
-        name="weight-norms",
-        title="Classifier weight norms",
-        note="On long-tailed data frequent classes get long weights; on balanced data they rarely matter.",
-    )
-
-
-def class_mean_angle(view: View) -> Chart | None:
-    return along_classes(
-        view,
-        _of_methods(view, "class_mean_angle"),
-        "CMA, mean cosine to all classes",
-        name="class-mean-angle",
-        title="Class mean angle",
-        note="The mean cosine of a class's weights with every class's. Smaller means further from the "
-        "others; 0 for all classes is an equiangular frame.",
-    )
-
-
-def spread(view: View) -> Chart | None:
-    return against_accuracy(
-        view,
-        view.features.get("spread2"),
-        "feature spread",
-        name="feature-spread",
-        title="Feature spread against accuracy",
-        note="Mean squared distance of training features to their class mean; MR² sets margins by it.",
-    )
-
-
-def variance_norm(view: View) -> Chart | None:
-    return against_accuracy(
-        view,
-        view.features.get("variance_norm"),
-        "norm of the feature variances",
-        name="feature-variance",
-        title="Feature variance norm against accuracy",
-        note="Length of the vector of per-dimension variances: diverse classes tend to be the hard ones.",
-    )
-
-
-def separability(view: View) -> Chart | None:
-    return against_accuracy(
-        view,
-        view.features.get("separability"),
-        "Fisher separability",
-        name="separability",
-        title="Fisher separability against accuracy",
-        note="Distance between class means over the spread within, on the best line for each pair, averaged.",
-    )
-
-
-def angles(view: View) -> Chart | None:
-    table = view.features.get("angle_quantiles")
-    if not table:
-        return None
-    return boxes(
-        {"test": table},
-        "degrees to the class centre",
-        view.groups,
-        name="angles",
-        title="Angle of test images to their class centre",
-        note="Wide angles mean that a class's images point in many directions.",
-    )
-
-
-def distances(view: View) -> Chart | None:
-    table = view.features.get("largest_distance_quantiles")
-    if not table:
-        return None
-    return boxes(
-        {"train": table},
-        "largest distance within the class",
-        view.groups,
-        name="largest-distances",
-        title="Largest distances within a class",
-        note="For each training image, how far the farthest image of its class is, over the largest norm.",
-    )
-
-
 def margins(view: View) -> Chart | None:
     rows = (view.result.get("margins") or {}).get("by_class")
     if not rows:
@@ -250,20 +245,20 @@ def margin_history(view: View) -> Chart | None:
     ordered = sorted(final, key=lambda name: final[name])
     followed = list(dict.fromkeys(ordered[: HISTORY // 2] + ordered[-HISTORY // 2 :]))
     where = {name: k for k, name in enumerate(final)}
-    columns = {"step": "epoch", "class": "class", "value": "margin γ"}
-    rows = [(p["epoch"], name, float(f"{p['gamma'][where[name]]:.5g}")) for p in history for name in followed]
+    columns = {"step": "step", "class": "class", "value": "margin γ"}
+    rows = [(point["step"], name, point["gamma"][where[name]]) for point in history for name in followed]
     return Chart(
         "margin-history",
         "MR² margins over training",
-        "The classes with the smallest and the largest final margins.",
+        "The classes with the smallest and the largest final margins; a class has margin 1 until it is seen.",
         columns,
         rows,
         {
             "width": "container",
             "height": HEIGHT,
-            "mark": {"type": "line", "point": True},
+            "mark": "line",
             "encoding": {
-                "x": quantity("step", "epoch"),
+                "x": quantity("step", "training step", nice=False),
                 "y": quantity("value", "margin γ"),
                 "color": series("class", followed),
                 "tooltip": hint(columns),
@@ -310,7 +305,7 @@ def feature_map(view: View) -> Chart | None:
                     "field": "class",
                     "type": "nominal",
                     "scale": {"scheme": "tableau10"},
-                    "legend": {"orient": "bottom", "columns": 4},
+                    "legend": {"orient": "bottom", "columns": {"expr": "width < 500 ? 2 : 4"}},
                 },
                 "shape": {
                     "field": "right",
@@ -325,8 +320,9 @@ def feature_map(view: View) -> Chart | None:
 
 PANELS = (
     blame,
-    bias,
+    attraction,
     bias_on_groups,
+    own_share,
     logit_margins,
     logit_margin_cdf,
     spread,

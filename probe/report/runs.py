@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backbones import reading
 from probe import sums
 from probe.errors import UserError
 from probe.files import write_atomic
+from probe.printable import visible
 from probe.report import page, thumbnails
 
 PAGE = "report.html"
@@ -30,17 +33,30 @@ def read_result(folder: Path) -> dict[str, Any]:
     """A run's result; what is missing or damaged is named."""
     path = folder / RESULT if folder.is_dir() else folder
     try:
+        reading.regular(path)
         sums.check(path)
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(reading.content(path))
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} is no run: it has no {RESULT}; name a folder that `probe run` wrote"
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read {path}: {error}; run it again") from error
     if not isinstance(content, dict) or not isinstance(content.get("test"), dict):
         raise UserError(f"{path}: holds no result of a run")
     return content
+
+
+@contextmanager
+def understood(*folders: Path) -> Iterator[None]:
+    """A result that lacks something, or holds something else in its place, is said to be so in one line."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        named = " or ".join(map(str, folders))
+        raise UserError(
+            f"{named} holds no whole result of this version ({type(error).__name__}: {error}); run it again"
+        ) from error
 
 
 def write_page(folder: Path, result: Mapping[str, Any], small: Mapping[str, str] | None = None) -> Path:
@@ -63,11 +79,15 @@ def report(source: Path, *, groups: str | None = None, plots: bool = False) -> R
         if groups is not None:
             raise UserError("--groups is for predictions files; a run keeps the groups it was judged with")
         result, folder = read_result(source), source if source.is_dir() else source.parent
-        path = write_page(folder, result)
+        with understood(source):
+            path = write_page(folder, result)
     drawn: list[Path] = []
     if plots:
         from probe.report import charts, panels
         from probe.report import plots as static
 
-        drawn = static.save([*charts.of_result(result), *panels.of_result(result)], folder / "plots")
+        shown = visible(result)
+        with understood(source):
+            figures = [*charts.of_result(shown), *panels.of_result(shown)]
+        drawn = static.save(figures, folder / "plots")
     return Report(path, result, drawn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from probe.report import words
@@ -11,7 +11,6 @@ from probe.report.markup import definitions, element, table, text
 from probe.report.words import gain_interval, interval, percent, plural, signed
 
 Result = Mapping[str, Any]
-TONE = {"better": "better", "worse": "worse", words.NO_CHANGE: "unclear", words.UNKNOWN: "unclear"}
 
 
 def title(result: Result) -> str:
@@ -51,7 +50,7 @@ def _gain(gain: Mapping[str, Any] | None, reference: str) -> str:
         return ""
     said = words.verdict(gain)
     inside = f"{signed(gain['mean'])} over {text(reference)} ({gain_interval(gain['ci'])}): {said}"
-    return element("span", inside, cls=TONE[said])
+    return element("span", inside, cls=words.TONE[said])
 
 
 def cards(result: Result) -> str:
@@ -106,94 +105,51 @@ def cards(result: Result) -> str:
     return element("div", "".join(shown), cls="cards")
 
 
-def remarks(result: Result) -> str:
+def remarks_of(result: Result) -> str:
+    """What to keep in mind about a run."""
     said = list(result.get("remarks") or [])
     versus = result.get("versus")
     if versus and versus.get("seeds") == 1:
         said.append("one seed only: the intervals come from the test images alone")
+    return remarks(said)
+
+
+def remarks(said: Sequence[str]) -> str:
     return element("ul", "".join(element("li", text(r)) for r in said), cls="remarks") if said else ""
 
 
-def class_table(result: Result) -> str:
-    """Every class with a bar, sortable and searchable."""
-    rows = result["test"]["by_class"]
-    versus, reference = result.get("versus"), result.get("reference")
-    gains = {row["name"]: row for row in (versus or {}).get("by_class") or []}
-    before = {row["name"]: row for row in (reference or {}).get("by_class") or []}
-    trained = any("train_n" in row for row in rows)
+def groups_table(result: Result) -> str:
+    """Every group, by difficulty and by training images: accuracy, calibration, gain."""
+    test, versus = result["test"], result.get("versus") or {}
+    tables = {result.get("groups_by") or "": (test["groups"], versus.get("gain") or {})}
+    for scheme, groups in (test.get("count_groups") or {}).items():
+        if sum(bool(group["classes"]) for group in groups.values()) > 1:  # else it is "overall" once more
+            tables[scheme] = (groups, (versus.get("count_gain") or {}).get(scheme) or {})
+    rows = [
+        [
+            text(name),
+            text(by),
+            str(len(group["classes"])),
+            percent(group["accuracy"]),
+            interval(group["ci"]),
+            percent(group["ece"]),
+            *([_gain(gains.get(name), versus["method"])] if versus else []),
+        ]
+        for by, (groups, gains) in tables.items()
+        for name, group in groups.items()
+        if group["accuracy"] is not None
+    ]
     heading = [
-        "class",
         "group",
-        "test images",
-        *(["training images"] if trained else []),
+        "by",
+        "classes",
         "accuracy %",
         "95 %",
+        "calibration error %",
+        *(["gain"] if versus else []),
     ]
-    optional = {"test images", "training images", "95 %"}
-    if before:
-        heading.append(f"{versus['method']} %" if versus else "reference %")
-    if gains:
-        heading += ["gain", "verdict"]
-    numeric = set(heading) - {"class", "group", "verdict"}
-
-    def line(row: Mapping[str, Any]) -> str:
-        name = row["name"]
-        cells = [element("th", text(name), scope="row"), element("td", text(row["group"]))]
-        cells.append(_number(row["n"], f"{row['n']:,}", optional=True))
-        if trained:
-            cells.append(_number(row.get("train_n"), f"{row.get('train_n', 0):,}", optional=True))
-        cells += [_bar(row["accuracy"]), _number(None, interval(row["ci"]), optional=True, sortable=False)]
-        if before:
-            cells.append(_number(before[name]["accuracy"], percent(before[name]["accuracy"])))
-        if gains:
-            gain = gains[name]
-            said = words.verdict(gain if gain["mean"] is not None else None)
-            cells += [
-                _number(gain["mean"], signed(gain["mean"])),
-                element("td", said, cls=f"verdict {TONE[said]}"),
-            ]
-        return element("tr", "".join(cells), data_words=f"{name} {row['group']}")
-
-    def head(name: str) -> str:
-        style = (
-            " ".join(c for c, on in (("number", name in numeric), ("optional", name in optional)) if on)
-            or None
-        )
-        content = text(name) if name == "95 %" else element("button", text(name), type="button")
-        return element("th", content, scope="col", cls=style, aria_sort=None if name == "95 %" else "none")
-
-    ordered = sorted(rows, key=lambda r: (r["accuracy"] is None, r["accuracy"] or 0))
-    caption = "Worst classes first. Verdicts are exact tests, corrected for the number of classes (Holm)."
-    body = element(
-        "table",
-        element("caption", text(caption if gains else "Worst classes first."))
-        + element("thead", element("tr", "".join(map(head, heading))))
-        + element("tbody", "".join(map(line, ordered))),
-        id="classes",
-        cls="sortable",
-    )
-    tools = (
-        '<div class="tools"><label for="search">Search classes</label>'
-        '<input id="search" type="search" placeholder="name or group" autocomplete="off" '
-        'data-search="classes" data-count="found">'
-        '<output id="found" for="search" aria-live="polite"></output></div>'
-    )
-    return tools + element(
-        "div", body, cls="scroll window", tabindex="0", role="region", aria_label="Table of classes"
-    )
-
-
-def _number(value: float | None, shown: str, *, optional: bool = False, sortable: bool = True) -> str:
-    style = "number optional" if optional else "number"
-    data = ("" if value is None else f"{value:.6g}") if sortable else None
-    return element("td", text(shown), cls=style, data_value=data)
-
-
-def _bar(accuracy: float | None) -> str:
-    width = 0 if accuracy is None else 100 * accuracy
-    inner = f'<i style="width:{width:.1f}%"></i><b>{percent(accuracy)}</b>'
-    value = "" if accuracy is None else f"{accuracy:.6g}"
-    return element("td", element("span", inner, cls="bar"), cls="number", data_value=value)
+    caption = "A group's accuracy is the mean over its classes."
+    return element("div", table(heading, rows, caption=caption, numeric=2), cls="scroll", tabindex="0")
 
 
 def has_confusions(result: Result) -> bool:
@@ -210,7 +166,7 @@ def confusions(result: Result, thumbnails: Mapping[str, str]) -> str:
         )
         images = "".join(
             f'<img src="{text(thumbnails[i])}" alt="{text(row["true"])}, taken for {text(row["predicted"])}" '
-            'loading="lazy" width="62" height="62">'
+            'decoding="async" width="62" height="62">'
             for i in row.get("ids", [])
             if thumbnails.get(i, "").startswith("data:image/")
         )

@@ -6,12 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from probe.printable import printable
+
 BLANK = Text("")
 EXTREMES = 3  # how many of the worst and best classes are shown
+NAME = 32  # columns of a class name: two of them, with their numbers, fit into 80
+WIDTH = 80
 
 
 def percent(fraction: float) -> str:
@@ -22,19 +27,30 @@ def signed(fraction: float) -> str:
     return f"{100 * fraction:+.2f}"
 
 
-def plain(name: str, width: int = 34) -> str:
-    """A class name fit for a terminal: no control characters, not too long."""
-    clean = "".join(c if c.isprintable() else "�" for c in name)
-    return clean if len(clean) <= width else clean[: width - 1] + "…"
+def plain(name: str, width: int = NAME) -> str:
+    """A class name fit for a terminal: nothing in it acts, and it is not too wide (some letters take two)."""
+    clean = printable(name)
+    return clean if cell_len(clean) <= width else set_cell_size(clean, width - 1).rstrip() + "…"
+
+
+def cell(name: str, width: int = NAME) -> Text:
+    """The same for a table, which would take `[red]` in a bare string for a colour."""
+    return Text(plain(name, width))
 
 
 def show(result: Mapping[str, Any], folder: str, console: Console | None = None) -> None:
     """Print the result of one run."""
-    console = console or Console(highlight=False)
-    console.print(Group(*sections(result, folder)))
+    write(sections(result), folder, console)
 
 
-def sections(result: Mapping[str, Any], folder: str) -> Iterator[RenderableType]:
+def write(parts: Iterable[RenderableType], folder: str, console: Console | None = None) -> None:
+    """Print some parts and where it all is: names stay names, and the path is one word that can be copied."""
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    console.print(Group(*parts))
+    console.print(Text(f"saved: {printable(folder)}", style="dim"), soft_wrap=True)
+
+
+def sections(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield _headline(result)
     yield BLANK
     yield _accuracies(result)
@@ -44,9 +60,8 @@ def sections(result: Mapping[str, Any], folder: str) -> Iterator[RenderableType]
     if result.get("margins"):
         yield _margins(result["margins"])
     for remark in result.get("remarks", []):
-        yield Text(f"note: {remark}", style="yellow")
+        yield Text(f"note: {printable(remark)}", style="yellow")
     yield _times(result["timing"])
-    yield Text(f"saved: {folder}", style="dim")
 
 
 def _headline(result: Mapping[str, Any]) -> Text:
@@ -58,13 +73,15 @@ def _headline(result: Mapping[str, Any]) -> Text:
         chosen = "given" if recipe["solver"]["l2"] else "by validation"
         ends = dict.fromkeys((strength[0], strength[-1]))
         how += f", l2 {' to '.join(f'{v:.3g}' for v in ends)} {chosen}"
-    head = Text()
-    head.append(f"{result['backbone']['name']} on {plain(data['name'])}", style="bold")
-    head.append(f"  {recipe['method']['name']} ({how}), {seeds}\n")
+    what = f"{plain(result['backbone']['name'])} on {plain(data['name'])}"
+    method = f"{plain(recipe['method']['name'])} ({how}), {seeds}"
+    head = Text(what, style="bold")
+    head.append("  " if cell_len(what) + cell_len(method) + 2 <= WIDTH else "\n")
+    head.append(f"{method}\n", style="not bold")
     head.append(
         f"{len(result['test']['by_class'])} classes, {data['sizes']['train']:,} training "
         f"and {data['sizes']['test']:,} test images",
-        style="dim",
+        style="not bold dim",
     )
     return head
 
@@ -73,12 +90,12 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
     test, versus = result["test"], result.get("versus")
     table = _table("classes", "right %", "95 % interval", first="left")
     if versus:
-        table.add_column(f"vs {versus['method']}", justify="right", no_wrap=True)
+        table.add_column(cell(f"vs {versus['method']}"), justify="right", no_wrap=True)
         table.add_column("95 % interval", justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)
 
     def row(label: str, accuracy: float, ci: Iterable[float], key: str) -> None:
-        cells: list[str | Text] = [label, percent(accuracy), " - ".join(percent(v) for v in ci)]
+        cells: list[str | Text] = [Text(label), percent(accuracy), " - ".join(percent(v) for v in ci)]
         if versus:
             gain = versus["gain"][key]
             cells += [signed(gain["mean"]), "..".join(signed(v) for v in gain["ci"]), _verdict(gain)]
@@ -89,7 +106,7 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
     for name, group in test["groups"].items():
         if group["accuracy"] is None:  # no test image in any of its classes
             continue
-        row(f"{name} ({len(group['classes'])})", group["accuracy"], group["ci"], name)
+        row(f"{plain(name, 16)} ({len(group['classes'])})", group["accuracy"], group["ci"], name)
     return table
 
 
@@ -111,11 +128,11 @@ def _extremes(by_class: list[dict[str, Any]]) -> Table:
     known = sorted((row for row in by_class if row["n"]), key=lambda row: row["accuracy"])
     table = _table("%", first="right")
     table.add_column("worst classes", no_wrap=True)
-    table.add_column("%", justify="right", no_wrap=True)
+    table.add_column("%", justify="right", no_wrap=True, min_width=5)
     table.add_column("best classes", no_wrap=True)
     for worst, best in list(zip(known, reversed(known), strict=True))[:EXTREMES]:
         table.add_row(
-            percent(worst["accuracy"]), plain(worst["name"]), percent(best["accuracy"]), plain(best["name"])
+            percent(worst["accuracy"]), cell(worst["name"]), percent(best["accuracy"]), cell(best["name"])
         )
     return table
 

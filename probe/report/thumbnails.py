@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from backbones import reading
+
 FILE = "thumbnails.json"
 SIDE = 96  # pixels: sharp at 62 on a dense screen, about 3 kB each
 
@@ -35,7 +37,7 @@ def of_confusions(split: Any, diagnostics: Mapping[str, Any]) -> dict[str, str]:
 def read(folder: Path) -> dict[str, str]:
     """The thumbnails of a run folder; none when it has none."""
     try:
-        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = json.loads(reading.content(folder / FILE))
+    except (OSError, ValueError, RecursionError):
         return {}
     return {str(k): str(v) for k, v in content.items()} if isinstance(content, dict) else {}

@@ -8,6 +8,7 @@ from typing import Any
 MINUS = "\N{MINUS SIGN}"
 UNKNOWN = "\N{EN DASH}"
 NO_CHANGE = "no clear change"
+TONE = {"better": "better", "worse": "worse", NO_CHANGE: "unclear", UNKNOWN: "unclear"}  # styles of the page
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
@@ -37,6 +38,11 @@ def verdict(gain: Mapping[str, Any] | None) -> str:
     if not gain["clear"]:
         return NO_CHANGE
     return "better" if gain["mean"] > 0 else "worse"
+
+
+def data(name: str) -> str:
+    """What people call a data set: the last part of a path or a hub id."""
+    return name.rstrip("/").rpartition("/")[2] or name
 
 
 def groups(result: Mapping[str, Any]) -> str:

@@ -107,7 +107,7 @@ def finetune(
     goes on from the last checkpoint. Test images are read once, at the end.
     """
     check(recipe.method, recipe.train)
-    job = _job(recipe, data, held, seed, ids)
+    job = _job(recipe, data, held, seed, folder, ids)
     method = make_method(
         recipe.method,
         num_classes=job.num_classes,
@@ -129,6 +129,7 @@ def _job(
     data: Dataset,
     held: NDArray[np.int64],
     seed: int,
+    folder: Path | None,
     ids: Mapping[str, Sequence[str]] | None = None,
 ) -> Job:
     # the seed is that of nets from scratch, which draw their weights
@@ -144,7 +145,7 @@ def _job(
         samples=samples,
         trained=np.setdiff1d(everything, held) if recipe.train.selects else everything,
         test=Samples.of(data, ["test"], ids),
-        accelerator=runtime.accelerator(recipe.train),
+        accelerator=runtime.accelerator(recipe.train, folder),
     )
 
 

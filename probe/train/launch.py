@@ -21,6 +21,7 @@ from probe.errors import UserError
 from probe.train import sharding
 
 ASKED = "PROBE_PROCESSES"  # how many processes the launcher was told to start, over all machines
+GO_ON = "so it was stopped; the same command goes on from the last checkpoint"
 LEAST_ON_CPU = 2  # two processes may share a single core, so that anything can be tried
 
 
@@ -125,5 +126,10 @@ def _on_cpus(world: World, command: list[str]) -> int:
     except SignalException as stopped:
         return 128 + int(stopped.sigval)
     except ChildFailedError as failed:
-        return abs(next(iter(failed.failures.values())).exitcode)
+        number, first = failed.get_first_failure()
+        if first.exitcode >= 0:
+            return first.exitcode
+        name = signal.Signals(-first.exitcode).name
+        print(f"error: process {number} died ({name}; is there enough memory?), {GO_ON}", file=sys.stderr)
+        return 128 - first.exitcode
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from probe.recipe import Recipe
 from probe.train.finetune import Tuned, finetune
+from probe.train.runtime import TRACKING
 from probe.train.sgd import probe_sgd
 
 if TYPE_CHECKING:
@@ -63,3 +65,11 @@ def log(work: Path, seeds: int) -> str:
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             lines.append(json.dumps({"seed": seed, **json.loads(line)}) + "\n")
     return "".join(lines)
+
+
+def keep_tracking(work: Path, seeds: int, folder: Path) -> None:
+    """Copy what trackers wrote beside the training into the run folder, a folder a seed."""
+    for seed in range(seeds):
+        tracks = place(work, seed) / TRACKING
+        if tracks.is_dir():
+            shutil.copytree(tracks, folder / TRACKING / f"seed-{seed}")

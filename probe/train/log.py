@@ -15,13 +15,16 @@ class Log:
 
     def __init__(self, path: Path | None, *, tracker: Any = None) -> None:
         self.path, self.tracker = path, tracker
+        self.count = 0  # lines in the file
         self._waiting: list[dict[str, Any]] = []
 
     def write(self, line: dict[str, Any]) -> None:
         if self.path is not None:
             self._waiting.append(line)
         if self.tracker is not None:
-            self.tracker.log({k: v for k, v in line.items() if k != "step"}, step=line["step"])
+            prefix = "" if "samples" in line else "epoch/"  # an epoch's mean is no step's loss
+            values = {f"{prefix}{name}": value for name, value in line.items() if name != "step"}
+            self.tracker.log(values, step=line["step"])
 
     def flush(self) -> None:
         if self.path is None or not self._waiting:
@@ -33,18 +36,13 @@ class Log:
                 file.write(lines)
                 file.flush()
                 os.fsync(file.fileno())
+        self.count += len(self._waiting)
         self._waiting.clear()
 
-    def rewind(self, step: int) -> None:
-        """Drop what was logged after `step`: it is about to happen again. A torn last line goes too."""
-        if self.path is None or not self.path.exists():
-            return
-        kept = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            try:
-                if json.loads(line)["step"] > step:
-                    break
-            except ValueError:
-                break
-            kept.append(line + "\n")
-        write_atomic(self.path, "".join(kept))
+    def rewind(self, count: int) -> None:
+        """Drop what was logged after the first `count` lines: it is about to happen again."""
+        self.count = 0
+        if self.path is not None and self.path.exists():
+            kept = self.path.read_text(encoding="utf-8").splitlines(keepends=True)[:count]
+            write_atomic(self.path, "".join(kept))
+            self.count = len(kept)

@@ -71,12 +71,13 @@ class Training:
     ) -> None:
         self.task, self.settings, self.seed, self.folder, self.digest = task, settings, seed, folder, digest
         self.network, self.method, self.feed = task.network, task.method, task.feed
-        self.accelerator = accelerator or runtime.accelerator(settings)
+        self.accelerator = accelerator or runtime.accelerator(settings, folder)
         self.sharded: bool = self.accelerator.is_fsdp2
         self.device: torch.device = self.accelerator.device
         self.rank: int = self.accelerator.process_index
         self.processes: int = self.accelerator.num_processes
         self.position, self.progress = Position(), Progress()
+        self._last: Window | None = None  # of which step's samples a message speaks
         self.best: dict[str, Tensor] = {}
         self.mix = augment.mixer(settings.augment, task.num_classes)
         self.show, self.between_checkpoints = show and self.rank == 0, between_checkpoints
@@ -133,6 +134,7 @@ class Training:
             self._saved = time.monotonic()
             for stage in range(self.position.stage, len(stages)):
                 self._run_stage(stage, stages[stage])
+        self._check_numbers()
         self.log.flush()
         for tracker in self.accelerator.trackers:  # `end_training` would end the world of processes as well
             tracker.finish()
@@ -167,7 +169,7 @@ class Training:
         for window, size in self._windows():
             rate = self.rate * schedule.factor(epoch * self.per_epoch + p.step, self.total, self.warmup)
             optim.set_rate(self.optimizer, rate)
-            loss = self.method.step(window)
+            self._last, loss = window, self.method.step(window)
             if self.average is not None:
                 self.average.update(self.network, p.steps)
             p.step, p.steps = p.step + 1, p.steps + 1
@@ -303,12 +305,19 @@ class Training:
         """By this process's clock, which is no other's."""
         return time.monotonic() - self._saved >= seconds
 
+    def _check_numbers(self) -> None:
+        """Before anything is kept: an update can ruin weights whose loss was a number."""
+        bad = None if self._last is None else snapshot.not_finite(self)
+        if self._last is not None and bad is not None:
+            raise self._last.diverged_after(bad)
+
     def _save(self) -> Path | None:
         path = None
-        if self.folder is not None and (self.rank == 0 or self.sharded):
-            state = snapshot.of(self)  # of shards: by all processes together
+        self._check_numbers()
+        if self.folder is not None and (self.rank == 0 or self.sharded):  # shards: by all together
+            self.log.flush()
+            state = snapshot.of(self)
             if self.rank == 0:
-                self.log.flush()
                 path = checkpoint.save(self.folder / "checkpoints", state, step=self.position.steps)
         self._saved = time.monotonic()
         self.accelerator.wait_for_everyone()
@@ -325,10 +334,10 @@ class Training:
                 "give all machines the same folder"
             )
         if state is None:
-            self.log.rewind(-1)
+            self.log.rewind(0)
             return False
         snapshot.restore(self, state)
-        self.log.rewind(self.position.steps)
+        self.log.rewind(state.about["logged"])
         if self.show:
             print(f"going on after step {self.position.steps}", file=sys.stderr)
         return True

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,11 +17,13 @@ from probe.train import sharding
 from probe.train.launch import check_world
 from probe.train.settings import Train
 
+TRACKING = "tracking"
 PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
-def accelerator(settings: Train) -> Any:
+def accelerator(settings: Train, folder: Path | None = None) -> Any:
     """An Accelerator for these settings; raises when it sees another world than the launcher started.
+    What trackers write goes to `folder`, where they can be told.
 
     Batch-norm and class statistics are equal on all processes already, so buffers are not broadcast.
     """
@@ -39,7 +42,7 @@ def accelerator(settings: Train) -> Any:
         dynamo_backend="no",  # `train.compile` says it; a configuration file would compile what is wrapped
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
         log_with=list(settings.trackers) or None,
-        project_dir="runs" if settings.trackers else None,
+        project_dir=(folder or Path()) / TRACKING if settings.trackers else None,
     )
     if plugin is not None:
         sharding.honour(found, plugin)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from probe.train import checkpoint, shards
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def of(training: Training) -> checkpoint.State:
         "digest": training.digest,
         "processes": training.processes,
         "micro_batch": training.micro_batch,
+        "logged": training.log.count,
         "position": asdict(training.position),
         "progress": asdict(training.progress),
         "optimizer": numbers,
@@ -53,6 +56,22 @@ def of(training: Training) -> checkpoint.State:
     if training.average is not None:
         tensors["average"] = shards.snapshot(training.average.weights)
     return checkpoint.State(about, tensors)
+
+
+def not_finite(training: Training) -> str | None:
+    """The name of a weight or memory that is no longer a number, if there is one."""
+    memory = {
+        f"optimizer memory {number}.{name}": value
+        for number, one in training.optimizer.state_dict()["state"].items()
+        for name, value in one.items()
+        if isinstance(value, Tensor)
+    }
+    average = training.average.weights if training.average is not None else {}
+    for tensors in (training.network.state_dict(), training.method.state_dict(), average, memory):
+        for name, value in tensors.items():
+            if value.is_floating_point() and not shards.finite(value):
+                return name
+    return None
 
 
 def restore(training: Training, state: checkpoint.State) -> None:

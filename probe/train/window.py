@@ -72,7 +72,7 @@ class Window:
                 loss = self.objective(batch)
                 value = float(loss.detach())
                 if not value - value == 0:
-                    raise self._diverged(f"the loss is {value}", batch)
+                    raise self._diverged(f"the loss is {value} at", batch)
                 self.accelerator.backward(loss if weight == 1 else loss * weight)
             total += weight * value
         return total
@@ -85,7 +85,7 @@ class Window:
             norm = float(shards.whole(torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)))
             # fp16's scaler looks for infinities itself, skips the step and halves its scale.
             if not norm - norm == 0 and self.accelerator.scaler is None:
-                raise self._diverged(f"the gradient's norm is {norm}", self.parts[-1])
+                raise self._diverged(f"the gradient's norm is {norm} at", self.parts[-1])
         self.apply()
 
     @contextmanager
@@ -103,12 +103,17 @@ class Window:
             for module, name, buffer, copy in kept:
                 module._buffers[name] = buffer.copy_(copy)
 
-    def _diverged(self, what: str, batch: Batch) -> Diverged:
+    def diverged_after(self, what: str) -> Diverged:
+        """For what is found bad when the step has been made."""
+        return self._diverged(f"{what} is no longer finite after", self.parts[-1], "and nothing was saved")
+
+    def _diverged(
+        self, what: str, batch: Batch, so: str = "so training stopped before the weights were touched"
+    ) -> Diverged:
         step = f"epoch {self.position[1]}, step {self.position[2]}"
         some = ", ".join(str(self.ids[i]) for i in batch.index[:8].tolist())
         more = ", ..." if len(batch) > 8 else ""
         return Diverged(
-            f"{what} at {step}, so training stopped before the weights were touched; "
-            f"the batch holds {some}{more}. "
+            f"{what} {step}, {so}; the batch holds {some}{more}. "
             "Try a smaller train.lr, train.clip=1, a warm-up, or train.precision=fp32"
         )

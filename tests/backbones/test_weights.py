@@ -177,6 +177,56 @@ def test_a_download_with_a_wrong_checksum_or_that_is_missing_leaves_nothing(site
     assert [path for path in (tmp_path / "torch").rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.parametrize(
+    "url", ["http://example.invalid/w.pth", "ftp://example.invalid/w.pth", "file:///etc/passwd"]
+)
+def test_nothing_is_fetched_but_over_https(no_network, monkeypatch, url):
+    with pytest.raises(UserError, match="not https"):
+        download(url)
+    monkeypatch.setenv("HF_ENDPOINT", url)
+    with pytest.raises(UserError, match="not https"):
+        hub.endpoint()
+
+
+class Elsewhere(http.server.BaseHTTPRequestHandler):
+    """Sends everybody to a place where the line is open, or does not say how much there is."""
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        self.send_response(200 if self.path == "/endless.pth" else 302)
+        if self.path != "/endless.pth":
+            self.send_header("Location", "http://example.invalid/w.pth")
+        self.end_headers()
+        self.wfile.write(b"some bytes")
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def elsewhere():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def test_a_redirect_to_an_open_line_is_not_followed(elsewhere, no_network, monkeypatch):
+    monkeypatch.setattr(hub, "reachable", lambda url: True)
+    with pytest.raises(UserError, match=r"example\.invalid/w\.pth is not https"):
+        download(f"{elsewhere}/moved.pth")
+    assert not list(no_network.rglob("*.pth"))
+
+
+def test_a_download_of_unknown_size_needs_a_checksum(elsewhere, no_network):
+    with pytest.raises(UserError, match="does not say how large"):
+        download(f"{elsewhere}/endless.pth")
+    digest = hashlib.sha256(b"some bytes").hexdigest()
+    assert download(f"{elsewhere}/endless.pth", f"sha256:{digest}").read_bytes() == b"some bytes"
+
+
 def test_the_official_moco_checkpoint_is_pinned():
     source = registry.find("mocov2-rn50").source
     assert source == Url(

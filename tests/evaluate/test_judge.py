@@ -22,7 +22,7 @@ def test_what_a_method_achieved():
     assert result["worst"] == {"class": "fox", "accuracy": 0.2}
     low, high = result["groups"]["medium"]["ci"]
     assert low < 0.5 < high
-    assert result["groups"]["easy"]["ci"] == [1, 1]
+    assert result["groups"]["easy"]["ci"] == pytest.approx([10 / (10 + 1.959964**2), 1])  # Wilson's
     row = result["by_class"][1]
     assert (row["name"], row["n"], row["accuracy"], row["group"]) == ("dog", 10, 0.5, "medium")
 
@@ -84,3 +84,13 @@ def test_the_order_of_classes_changes_nothing():
     assert (one["worst"], one["best"]) == (other["worst"], other["best"])
     by_name = [{row["name"]: row["accuracy"] for row in r["by_class"]} for r in (one, other)]
     assert by_name[0] == by_name[1]
+
+
+def test_a_group_that_is_all_right_still_has_an_interval():
+    """12 of 12 right: Wilson's interval of 12 images, 75.7 to 100 %, not "100 to 100"."""
+    labels = np.repeat([0, 1], 12)
+    hits = np.concatenate([np.ones(12, dtype=bool), np.arange(12) < 6])[None]
+    bench = Bench(labels, ("sure", "unsure"), {"easy": [0], "hard": [1]})
+    groups = judge(Outcome("erm", hits), bench)["groups"]
+    assert groups["easy"]["ci"] == pytest.approx([12 / (12 + 1.959964**2), 1.0])
+    assert groups["hard"]["ci"][0] < 0.5 < groups["hard"]["ci"][1]

@@ -52,14 +52,17 @@ def test_a_weighting_of_no_class_has_no_estimate():
 
 
 def test_the_interval_of_seeds_that_alone_differ_is_students_t():
-    """Every image of a seed is alike, so only the seeds vary: mean 0.5 +- t(0.975, 4) s / sqrt(5)."""
+    """Every image of a seed is alike, so only the seeds vary: mean 0.5 +- t(0.975, 4) s / sqrt(5 m).
+
+    m = 0.763 is the geometric mean of chi^2 / 4 with 4 degrees of freedom: what s^2 is of the truth.
+    """
     labels = np.zeros(400, dtype=int)
     per_seed = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
     drawn = sig.draw(np.repeat(per_seed[:, None], 400, axis=1), labels, 1, draws=100_000)
     e = sig.estimate(drawn, np.ones(1))
-    half = 2.776445 * per_seed.std(ddof=1) / np.sqrt(5)
+    half = 2.776445 * per_seed.std(ddof=1) / np.sqrt(5 * 0.76310)
     assert e.ci == pytest.approx((0.5 - half, 0.5 + half), abs=0.01)
-    assert e.p == pytest.approx(0.0241, abs=0.003)  # t = 3.536 with 4 degrees of freedom
+    assert e.p == pytest.approx(0.0367, abs=0.003)  # t = 3.089 with 4 degrees of freedom
 
 
 def test_weightings_sum_to_one_and_skip_absent_classes():
@@ -85,45 +88,62 @@ def test_more_seeds_that_agree_narrow_the_interval_and_seeds_that_disagree_widen
     assert width(other) > 1.5 * width(same)
 
 
-def simulate(trials, *, seeds, seed_effect, draws):
-    """Shares of intervals that cover the truth, and of two equal methods that are called different.
+def simulate(trials, *, seeds, seed_effect, draws, classes=9, each=30):
+    """How many intervals cover the truth, and how often two equal methods are called different.
 
     A probit model: an image's difficulty is shared by all, a seed shifts its method on every image.
     """
     rng = np.random.default_rng(4)
-    labels = np.repeat(np.arange(9), 30)
-    level = np.linspace(0.95, 0.5, 9)
+    labels = np.repeat(np.arange(classes), each)
+    level = np.linspace(0.95, 0.5, classes)
     size = np.sqrt(1 + 1 + seed_effect**2)  # of the latent score, so that the class means are `level` exactly
-    weight = np.full(9, 1 / 9)
+    weight = np.full(classes, 1 / classes)
     covered = called = 0
     for t in range(trials):
         image = rng.normal(size=len(labels)) + ndtri(level)[labels] * size
         shift = rng.normal(size=(2, seeds, 1)) * seed_effect
         hits = rng.random((2, seeds, len(labels))) < ndtr(image + shift)
-        one = sig.estimate(sig.draw(hits[0], labels, 9, draws=draws, seed=t), weight)
+        one = sig.estimate(sig.draw(hits[0], labels, classes, draws=draws, seed=t), weight)
         covered += one.ci[0] <= level.mean() <= one.ci[1]
         difference = hits[1].astype(int) - hits[0]
-        called += sig.estimate(sig.draw(difference, labels, 9, draws=draws, seed=t), weight).clear
-    return covered / trials, called / trials
+        called += sig.estimate(sig.draw(difference, labels, classes, draws=draws, seed=t), weight).clear
+    return int(covered), int(called)
+
+
+def more_often_than(share, count, trials):
+    """Is a count beyond what chance does to `share`? An exact one-sided binomial test at 1 in 1,000."""
+    return binomtest(count, trials, share, alternative="greater").pvalue < 1e-3
 
 
 def test_intervals_cover_and_equal_methods_are_rarely_called_different():
-    covered, called = simulate(300, seeds=5, seed_effect=0.3, draws=500)
-    assert 0.92 <= covered <= 0.98
-    assert called <= 0.075  # 5 % and the noise of 300 trials
+    """93 % covered and 5 % called, up to the chance of 200 experiments; the long version is stricter."""
+    trials = 200
+    covered, called = simulate(trials, seeds=3, seed_effect=0.1, draws=500)
+    assert not more_often_than(0.07, trials - covered, trials)
+    assert not more_often_than(0.05, called, trials)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_in_two_thousand_experiments_a_setting_the_intervals_keep_their_promise():
-    """One seed; five that hardly differ; five that differ more than the images do."""
-    calls = []
-    for seeds, seed_effect in ((1, 0.0), (5, 0.1), (5, 0.3)):
-        covered, called = simulate(2000, seeds=seeds, seed_effect=seed_effect, draws=sig.DRAWS)
-        assert 0.93 <= covered <= 0.97, (seeds, seed_effect)
-        assert called <= 0.065, (seeds, seed_effect)  # 5 % and three standard errors of 2,000 trials
-        calls.append(called)
-    assert np.mean(calls) <= 0.05
+    """Asked: 95 % intervals cover the truth in 93 to 97 % of 2,000 experiments, and two equal methods are
+    called different in at most 5 %.
+
+    Tested, for one seed, and for three and five that do not differ, hardly differ, differ as much as the
+    images do, and differ far more: the coverage is within 93 and 97 %, as counted, in every setting. The
+    calls are at most 5 % as counted over all settings together; a single setting's count of 2,000 has a
+    standard error of 0.5 points, so there an excess must be beyond chance (binomial, 1 in 1,000: from 6.6 %).
+    """
+    trials, calls, settings = 2000, 0, [(1, 0.0), *((s, e) for s in (3, 5) for e in (0.0, 0.1, 0.3, 0.6))]
+    for seeds, seed_effect in settings:
+        covered, called = simulate(trials, seeds=seeds, seed_effect=seed_effect, draws=sig.DRAWS)
+        print(
+            f"{seeds} seeds, effect {seed_effect}: {covered / trials:.2%} cover, {called / trials:.2%} call"
+        )
+        assert 0.93 <= covered / trials <= 0.97, (seeds, seed_effect)
+        assert not more_often_than(0.05, called, trials), (seeds, seed_effect)
+        calls += called
+    assert calls <= 0.05 * trials * len(settings)
 
 
 def test_holm_on_a_case_worked_by_hand():

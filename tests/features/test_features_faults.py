@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -305,3 +306,21 @@ def test_a_cache_that_cannot_be_made_or_read_is_named(tmp_path, shared, as_reade
         as_reader()
     with pytest.raises(UserError, match=r"cannot read .*manifest.json: Permission denied"):
         take(shared / "cache")
+
+
+def test_a_cache_that_another_user_has_written_is_not_trusted_silently(entry, monkeypatch):
+    stranger = 12345
+    if os.geteuid() == 0:
+        os.chown(shard(entry, 1), stranger, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: stranger)
+    with pytest.raises(
+        UserError, match=r"belongs to another user .*another --cache, or set PROBE_TRUST_CACHE=1"
+    ):
+        take(entry.parent)
+    monkeypatch.setenv("PROBE_TRUST_CACHE", "1")
+    assert take(entry.parent).cached
+
+
+def test_cache_folders_are_private(entry):
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in (entry.parent, entry)] == [0o700, 0o700]

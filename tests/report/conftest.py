@@ -72,7 +72,7 @@ def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16
             "smallest": {"class": names[0], "gamma": 0.9},
             "largest": {"class": names[-1], "gamma": 1.1},
             "by_class": rows,
-            "history": [{"epoch": e, "gamma": [float(g ** (e / 3)) for g in gamma]} for e in range(4)],
+            "history": [{"step": 10 * e, "gamma": [float(g ** (e / 3)) for g in gamma]} for e in range(4)],
         },
         "diagnostics": diagnose(
             {m: Model(*heads[m][0]) for m in heads},

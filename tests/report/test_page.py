@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from probe.printable import printable
 from probe.report import page
 
 EVIL = "</script><script>alert(1)</script>"
@@ -45,7 +46,7 @@ def test_every_chart_is_drawn(opened):
     charts = opened.run(
         "[...document.querySelectorAll('.chart')].map(c => [c.id, c.querySelectorAll('svg').length])"
     )
-    assert len(charts) == 19
+    assert len(charts) == 20
     assert all(drawn == 1 for _, drawn in charts), charts
     marks = opened.run("document.querySelectorAll('#chart-class-accuracy path').length")
     assert marks > 2
@@ -67,7 +68,7 @@ def test_hostile_names_stay_text(opened):
 
 
 def test_clicking_a_heading_sorts_by_it_and_clicking_again_turns_the_order(opened, written):
-    accuracy = {r["name"]: r["accuracy"] for r in written[1]["test"]["by_class"]}
+    accuracy = {printable(r["name"]): r["accuracy"] for r in written[1]["test"]["by_class"]}
     click = "[...document.querySelectorAll('#classes th button')].find(b => b.textContent === '{}').click()"
     opened.run(click.format("accuracy %"))
     values = [accuracy[name] for name in first_column(opened)]
@@ -156,6 +157,30 @@ def test_changing_the_colours_redraws_the_charts(opened):
 def test_nothing_sticks_out_at_the_side(browser, written, width):
     browser.open(written[0], width=width)
     assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_no_bar_runs_under_its_number(browser, written, width):
+    browser.open(written[0], width=width)
+    ends = browser.run(
+        "[...document.querySelectorAll('.bar')].map(b => [...b.children].map(c => c.getBoundingClientRect()))"
+        ".map(([bar, number]) => [bar.right, number.left])"
+    )
+    assert len(ends) == 12
+    assert all(bar <= number for bar, number in ends)
+
+
+def test_every_group_has_its_accuracy_calibration_and_gain(opened, written):
+    groups = written[1]["test"]["groups"]
+    cells = opened.run(
+        "[...document.querySelectorAll('#accuracy ~ .scroll tbody tr')]"
+        ".map(r => [...r.cells].map(c => c.textContent))"
+    )
+    assert [row[0] for row in cells] == ["easy", "medium", "hard"]  # one size of class: no groups by size
+    for row, group in zip(cells, groups.values(), strict=True):
+        assert row[3] == f"{100 * group['accuracy']:.1f}"
+        assert row[5] == f"{100 * group['ece']:.1f}"
+        assert "over erm" in row[6]
 
 
 def test_it_prints_in_light_colours(browser, written):

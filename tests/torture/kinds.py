@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-Case = Callable[[Random], None]  # one try; raises AssertionError when the product broke its promise
+from probe.errors import UserError
+
+# One try; raises AssertionError when the product broke its promise. Where it holds several faults, it returns
+# how many.
+Case = Callable[[Random], int | None]
 
 
 @dataclass(frozen=True)
@@ -21,10 +25,19 @@ class Torture:
     name: str  # "kill: extraction"
     promise: str  # what must hold, in a phrase
     begin: Callable[[Path], Case]
-    quick: int = 1  # tries in `make test`
+    quick: int = 1  # tries in `make test`; 0 where preparing takes too long for it
     share: float = 1.0  # of the time that `make torture` gives, relative to the other rows
     timeout: float = 60.0  # seconds after which a try hangs, and is lost
 
     def luck(self, seed: int, number: int) -> Random:
         """What the try of this number draws from."""
         return Random(f"{seed}/{self.name}/{number}")
+
+
+def complaint(attempt: Callable[[], object]) -> str | None:
+    """What the product said when it refused something; None if it did it."""
+    try:
+        attempt()
+    except UserError as refused:
+        return str(refused)
+    return None

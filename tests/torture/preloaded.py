@@ -3,15 +3,15 @@
 from importlib import import_module
 
 from backbones.torchvision_ops import ensure_torchvision
+from probe import features
 
 ensure_torchvision()  # before timm, which wants torchvision
 for library in (
-    "torch",
-    "timm",
-    "accelerate",
-    "probe.cli",
-    "probe.compare",
-    "probe.run",
+    *("torch", "timm", "accelerate", "sklearn.manifold", "scipy.stats", "sqlite3", "vl_convert", "PIL.Image"),
+    *("backbones.loading", "backbones.timm", "probe.cli", "probe.compare", "probe.data.loading"),
+    *("probe.data.folder", "probe.evaluate.elsewhere", "probe.predict", "probe.run", "probe.report.runs"),
+    *("probe.report.comparison_page", "probe.report.comparison_terminal", "probe.report.terminal"),
     "probe.train.learning",
 ):
     import_module(library)
+assert callable(features.extract)  # the function, loaded by its first use

@@ -7,8 +7,10 @@ from importlib import import_module
 
 from torture.kinds import Torture
 
-FAULTS: tuple[str, ...] = ()  # what can happen to a run: modules of this package, in the table's order
-INPUTS: tuple[str, ...] = ()  # what can be given to it
+# Modules of this package, in the table's order.
+FAULTS: tuple[str, ...] = ("kill", "disk", "damage", "company", "processes", "numbers")  # what can happen
+# what can be given
+INPUTS: tuple[str, ...] = ("recipes", "images", "layouts", "tables", "commands", "fuzz", "pickles", "names")
 
 
 def rows(pattern: str = "*") -> list[Torture]:

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from torture.kinds import Torture
+from torture.kinds import Case, Torture
 from torture.rows import rows
 
 BEGIN_SECONDS = 300.0  # for what all tries of a row share
@@ -46,8 +46,8 @@ class Count:
     def survived(self) -> int:
         return self.tried - len(self.lost)
 
-    def add(self, seed: int, number: int, why: str | None) -> None:
-        self.tried += 1
+    def add(self, seed: int, number: int, why: str | None, faults: int = 1) -> None:
+        self.tried += faults
         if why is not None:
             self.lost.append(Lost(self.row.name, seed, number, why))
 
@@ -96,7 +96,7 @@ def run(
                     why = worker.tries(number, end, look)
                 if time.monotonic() >= end:
                     break
-                count.add(seed, number, f"preparing: {why}" if broken else why)
+                count.add(seed, number, f"preparing: {why}" if broken else why, worker.faults)
                 if broken:
                     break
                 if not worker.well:
@@ -113,6 +113,7 @@ class _Worker:
 
     def __init__(self, row: Torture, folder: Path, seed: int) -> None:
         self.row, self.well = row, True
+        self.faults = 1  # that the last try held
         folder.mkdir(parents=True)
         self.pipe, theirs = multiprocessing.Pipe()
         self.process = context().Process(target=_work, args=(row.name, folder, seed, theirs))
@@ -138,8 +139,11 @@ class _Worker:
             look()
             if self.pipe.poll(BREATH):
                 try:
-                    return self.pipe.recv()
+                    why, faults = self.pipe.recv()
+                    self.faults = max(1, faults)
+                    return why
                 except EOFError:
+                    self.faults = 1
                     self.well = False
                     self.process.join()
                     return f"the process died with exit code {self.process.exitcode}"
@@ -153,20 +157,20 @@ def _work(name: str, folder: Path, seed: int, pipe: Connection) -> None:
 
     torch.set_num_threads(1)
     (row,) = (row for row in rows() if row.name == name)
-    cases: list[Any] = []
-    pipe.send(_why(lambda: cases.append(row.begin(folder))))
+    cases: list[Case] = []
+    pipe.send(_answer(lambda: cases.append(row.begin(folder))))
     while cases:
         try:
             luck = row.luck(seed, pipe.recv())
         except EOFError:
             return
-        pipe.send(_why(lambda luck=luck: cases[0](luck)))
+        pipe.send(_answer(lambda luck=luck: cases[0](luck)))
 
 
-def _why(attempt: Callable[[], None]) -> str | None:
+def _answer(attempt: Callable[[], int | None]) -> tuple[str | None, int]:
+    """Why it was lost, if it was, and how many faults there were."""
     try:
-        attempt()
+        return None, attempt() or 1
     except BaseException as error:
         lines = str(error).strip().splitlines()
-        return f"{type(error).__name__}: {lines[0] if lines else ''}"
-    return None
+        return f"{type(error).__name__}: {lines[0] if lines else ''}", 1

@@ -76,6 +76,17 @@ def test_after_kill_9_in_a_step_the_same_command_ends_with_the_same_bits(
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
+def test_a_resumed_training_knows_the_whole_course_of_its_margins(tmp_path, spawn):
+    whole = features(None)
+    finish(whole)
+    spawn(victims.killed_after, 20, "features", tmp_path, often=True)
+    resumed = features(tmp_path)
+    finish(resumed)
+    course = resumed.method.loss.history.as_lists()
+    assert course["step"] == list(range(39))
+    assert course == whole.method.loss.history.as_lists()
+
+
 @pytest.mark.parametrize("half", [True, False])
 def test_after_kill_9_while_saving_the_checkpoint_before_it_counts(tmp_path, spawn, uninterrupted, half):
     assert spawn(victims.killed_while_saving, 2, half, tmp_path) == -signal.SIGKILL
@@ -142,6 +153,7 @@ def test_a_finished_training_is_not_trained_again(tmp_path, uninterrupted):
 def test_weights_that_are_no_numbers_are_never_saved(tmp_path):
     training = feature_training(folder=tmp_path, epochs=1)
     training.method.end_epoch = lambda epoch, run: run.network.head.weight.data.fill_(float("inf"))
-    with pytest.raises(UserError, match="not finite after step 13; nothing was saved"):
+    words = r"head.weight is no longer finite after epoch 0, step 12.*nothing was saved; the batch holds blob"
+    with pytest.raises(UserError, match=words):
         training.run()
     assert not list((tmp_path / "checkpoints").glob("0*"))

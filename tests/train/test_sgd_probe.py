@@ -1,5 +1,7 @@
 """Probing by SGD solves the exact solver's problem, and reaches methods that have no exact solver."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -141,3 +143,21 @@ def test_what_cannot_work_is_refused_in_one_line():
         fit(p, sampler="pairs", batch_size=1)
     with pytest.raises(UserError, match="nothing is left to train"):
         fit(p, "erm", head="etf")
+
+
+def test_a_checkpoint_of_other_data_is_refused_under_the_same_recipe(tmp_path):
+    often = Train(epochs=1, batch_size=64, checkpoint_minutes=1e-9)
+
+    def train(key):
+        known, solver = replace(problem(), key=key), Solver(name="sgd", l2=4.0)
+        probe_sgd(known, Method(name="erm"), solver, NONE, settings=often, folder=tmp_path, show=False)
+
+    train("one backbone on one data set")
+    with pytest.raises(UserError, match="belongs to another recipe"):
+        train("another")
+
+
+def test_a_diverging_probe_names_the_images_of_the_batch():
+    named = replace(problem(), ids=[f"train/cat/{i}.jpg" for i in range(400)])
+    with pytest.raises(UserError, match=r"step \d+.*train/cat/\d+\.jpg.*Try a smaller train.lr"):
+        fit(named, lr=1e38)

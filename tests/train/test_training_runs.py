@@ -52,6 +52,11 @@ def test_fine_tuning_writes_the_tuned_weights_and_predicts_with_them(vit, colour
     guesses = predict(done.folder, [colours / i for i in mine["id"]], top=1)
     assert [g["classes"][0]["name"] for g in guesses] == [names[k] for k in mine["prediction"]]
     assert np.allclose([g["classes"][0]["probability"] for g in guesses], mine["probability"], atol=1e-4)
+    history = done.result["margins"]["history"]
+    assert history[0]["step"] == 0
+    assert len(history) > 2
+    assert {len(point["gamma"]) for point in history} == {len(names)}
+    assert 'id="chart-margin-history"' in (done.folder / "report.html").read_text()
 
 
 def test_methods_that_are_more_than_a_loss_name_the_way_to_run_them(vit, colours, cache, tmp_path):
@@ -88,3 +93,30 @@ def test_a_backbone_that_moved_while_it_was_probed_is_noticed(vit):
     next(backbone.parameters()).data.add_(1e-3)
     with pytest.raises(RuntimeError, match="should have been frozen"):
         unmoved(backbone)
+
+
+def test_trackers_write_into_the_run_folder_and_nowhere_else(vit, colours, cache, tmp_path, monkeypatch):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    train = {"lr": 1.0, "trackers": ["tensorboard"]}
+    r = recipe.build(content(vit, colours, solver={"name": "sgd", "l2": 1.0}, train=train, seeds=2))
+    done = run(r, cache=cache, out=tmp_path / "runs")
+    assert list(elsewhere.iterdir()) == []
+    for seed in (0, 1):
+        found = EventAccumulator(str(done.folder / "tracking" / f"seed-{seed}" / "probe")).Reload()
+        lines = [json.loads(line) for line in (done.folder / "log.jsonl").read_text().splitlines()]
+        losses = [line["loss"] for line in lines if line["seed"] == seed and "lr" in line]
+        assert np.allclose([event.value for event in found.Scalars("loss")], losses, rtol=1e-5)
+        assert len(found.Scalars("epoch/loss")) == 2
+
+
+def test_extraction_is_shared_by_two_processes(vit, colours, tmp_path):
+    command = ["-m", "probe.cli", "extract", "--gpus", "2", "--backbone", f"timm:{vit}", "--image-size", "32"]
+    command += ["--data", str(colours), "--cache", str(tmp_path)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["train", "test"]

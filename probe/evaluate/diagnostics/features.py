@@ -137,6 +137,8 @@ def map_of(
         return np.empty((0, 2)), rows[:0]
     x = features[rows].astype(np.float64)
     x = PCA(min(30, *x.shape), random_state=seed).fit_transform(x)
+    if not np.ptp(x[:, 0]) > 1e-12 * np.abs(features[rows]).max():  # the same image again and again
+        return np.empty((0, 2)), rows[:0]
     perplexity = min(30.0, (len(rows) - 1) / 3)
     # exact: for so few points it is quicker than the tree, and it starts no threads
     tsne = TSNE(perplexity=perplexity, init="pca", method="exact", max_iter=500, random_state=seed)

@@ -117,3 +117,9 @@ def test_the_shrunk_covariance_is_scikit_learns():
     for shape in ((50, 6), (8, 20)):
         rows = np.random.default_rng(0).normal(size=shape) * np.arange(1, shape[1] + 1)
         np.testing.assert_allclose(features.shrunk_covariance(rows), oas(rows, assume_centered=True)[0])
+
+
+def test_a_map_of_one_image_again_and_again_is_empty():
+    plane, rows = features.map_of(np.full((20, 8), 0.3), np.arange(20) % 2, [0, 1])
+    assert plane.shape == (0, 2)
+    assert len(rows) == 0

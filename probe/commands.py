@@ -1,0 +1,68 @@
+"""Commands whose every failure that a person can cause is one line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from probe.errors import UserError
+from probe.printable import one_line
+from probe.train.launch import GO_ON, inside, rank
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Every mistake in what was given, words or content, is one line on stderr and exit code 2."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except OSError as error:
+        if error.filename is None:  # a closed pipe, for one, is click's to handle
+            raise
+        click.echo(f"error: {one_line(f'{error.filename}: {error.strerror}; check the path')}", err=True)
+        sys.exit(2)
+    except (UserError, click.ClickException) as error:
+        if rank() == 0:  # one line, however many processes fail
+            click.echo(f"error: {one_line(_told(error))}", err=True)
+        sys.exit(2)
+    except RuntimeError as error:
+        if not (inside() and _peer_lost(error)):
+            raise
+        click.echo(f"error: process {rank()} lost another one of its training, {GO_ON}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        click.echo("stopped; the same command goes on where it was", err=True)
+        sys.exit(130)
+
+
+def _told(error: Exception) -> str:
+    if not isinstance(error, click.ClickException):
+        return str(error)
+    at = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "probe"
+    return f"{error.format_message()} See `{at} --help`"
+
+
+def _peer_lost(error: RuntimeError) -> bool:
+    from probe.distributed import peer_lost
+
+    return peer_lost(error)
+
+
+class Commands(click.Group):
+    """A group whose errors are one line each."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with plain_errors():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with plain_errors():
+            return super().invoke(ctx)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # in the order a newcomer needs them

@@ -1,0 +1,76 @@
+"""The columns of a predictions file that someone else wrote, each checked before a number is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as kinds
+
+from backbones import reading
+from probe.errors import UserError
+
+
+def _text(kind: pa.DataType) -> bool:
+    return kinds.is_string(kind) or kinds.is_large_string(kind)
+
+
+def _number(kind: pa.DataType) -> bool:
+    return kinds.is_integer(kind) or kinds.is_floating(kind)
+
+
+def _list_of(inner: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    lists = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)
+    return lambda kind: any(is_one(kind) for is_one in lists) and inner(kind.value_type)
+
+
+# What a column may hold, in words and as a question; the first two are a must.
+COLUMNS: Mapping[str, tuple[str, Callable[[pa.DataType], bool]]] = {
+    "id": ("text or whole numbers", lambda kind: _text(kind) or kinds.is_integer(kind)),
+    "label": ("class names or whole numbers", lambda kind: _text(kind) or kinds.is_integer(kind)),
+    "prediction": ("class names or whole numbers", lambda kind: _text(kind) or kinds.is_integer(kind)),
+    "scores": ("lists of numbers", _list_of(_number)),
+    "method": ("text", _text),
+    "seed": ("whole numbers", kinds.is_integer),
+    "probability": ("numbers", _number),
+    "top5": ("lists of whole numbers", _list_of(kinds.is_integer)),
+}
+
+
+def read(path: Path) -> tuple[dict[str, list[Any]], Mapping[bytes, bytes]]:
+    """The known columns as Python values, none missing, and the file's metadata."""
+    try:
+        reading.regular(path)
+        file = pq.ParquetFile(path)
+        present = file.schema_arrow.names
+        table = file.read(columns=[name for name in COLUMNS if name in present])
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise UserError(f"cannot read predictions from {path}: {reason}; write it again") from error
+    if not {"id", "label"} <= set(present) or not {"prediction", "scores"} & set(present):
+        raise UserError(
+            f"{path}: needs the columns id, label and prediction (or scores); has {sorted(present)}"
+        )
+    if table.num_rows == 0:
+        raise UserError(f"{path}: holds no predictions")
+    return {name: _checked(table, name, path) for name in table.column_names}, table.schema.metadata or {}
+
+
+def _checked(table: pa.Table, name: str, path: Path) -> list[Any]:
+    column = table[name]
+    if kinds.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    words, fits = COLUMNS[name]
+    if not fits(column.type):
+        raise UserError(f"{path}: the column {name} holds {column.type}; it must hold {words}")
+    if column.null_count:
+        row = column.is_null().index(True).as_py()
+        raise UserError(f"{path}: row {row}: {name} is missing; give every row a value")
+    values = column.to_pylist()
+    row = next((r for r, v in enumerate(values) if isinstance(v, list) and None in v), None)
+    if row is not None:
+        raise UserError(f"{path}: row {row}: a value in {name} is missing")
+    return values

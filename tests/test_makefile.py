@@ -1,0 +1,95 @@
+"""Nothing that is given to make is ever run: not by make, not by the shell, whatever it looks like."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MAKEFILE = Path(__file__).parent.parent / "Makefile"
+# The variables that reach each command, by the flag that carries them.
+TARGETS = {
+    "probe": {"--backbone": "BACKBONE", "--data": "DATA", "--method": "METHOD", "--seeds": "SEEDS"},
+    "finetune": {"--backbone": "BACKBONE", "--data": "DATA", "--gpus": "GPUS", "--method": "METHOD"},
+    "compare": {"--backbones": "BACKBONES", "--data": "DATA", "--methods": "METHODS", "--seeds": "SEEDS"},
+}
+HOSTILE = [
+    "$(touch mark)",
+    "$(shell touch mark)",
+    "$$(touch mark)",
+    "`touch mark`",
+    "; touch mark;",
+    "' ; touch mark ; '",
+    '" ; touch mark ; "',
+    "a b\tc",
+    "line\ntouch mark\n",
+    "| touch mark && touch mark #",
+    "$(error no) ${DATA} $@ $< %",
+    "-x --help \\",
+]
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder in which `probe` writes down its words, one a NUL."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    probe = tmp_path / "bin" / "probe"
+    probe.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\" > words\n")
+    probe.chmod(0o755)
+    for name in ("pyproject.toml", "constraints.txt", "ready"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def make(place, target, given, *, by_environment=False):
+    words = [f"{name}={value}" for name, value in given.items()]
+    environment = {**os.environ, **(given if by_environment else {})}
+    places = ["BIN=bin", "READY=ready", "-f", str(MAKEFILE)]
+    command = ["make", *places, target, *([] if by_environment else words)]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return (place / "words").read_text().split("\0")[:-1]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_name_arrives_as_it_was_given_and_nothing_is_run(place, target, value):
+    flags = TARGETS[target]
+    words = make(place, target, dict.fromkeys(flags.values(), value))
+    assert {flag: words[words.index(flag) + 1] for flag in flags} == dict.fromkeys(flags, value)
+    assert not (place / "mark").exists()
+
+
+@pytest.mark.parametrize("value", HOSTILE[:5])
+def test_names_from_the_environment_are_as_harmless(place, value):
+    words = make(place, "probe", {"DATA": value, "METHOD": value}, by_environment=True)
+    assert words.count(value) == 2
+    assert not (place / "mark").exists()
+
+
+def test_args_are_split_into_words_and_not_run(place):
+    given = "--out 'my runs' seeds=$(touch mark) ; `touch mark` | $(shell touch mark)"
+    words = make(place, "probe", {"ARGS": given})
+    assert words[-len(shlex.split(given)) :] == shlex.split(given)
+    assert "my runs" in words
+    assert not (place / "mark").exists()
+
+
+def test_python_is_one_program_and_no_line_for_the_shell(place):
+    (place / "ready").unlink()
+    (place / "bin" / "python").unlink()
+    command = ["make", "BIN=bin", "READY=ready", "-f", str(MAKEFILE), "setup", "PYTHON=true; touch mark;"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert not (place / "mark").exists()
+
+
+def test_defaults_still_hold(place):
+    words = make(place, "compare", {"BACKBONE": "clip-rn50"})
+    assert words[words.index("--backbones") + 1] == "clip-rn50"
+    assert "--method" not in make(place, "probe", {})
