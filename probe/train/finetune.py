@@ -129,7 +129,7 @@ def _job(
     data: Dataset,
     held: NDArray[np.int64],
     seed: int,
-    folder: Path | None,
+    folder: Path | None = None,
     ids: Mapping[str, Sequence[str]] | None = None,
 ) -> Job:
     # the seed is that of nets from scratch, which draw their weights
