@@ -12,8 +12,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from probe import distributed
-
 
 def sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")  # a DTensor, without importing what makes them
@@ -24,12 +22,9 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def finite(tensor: Tensor) -> bool:
-    """Is every element a number, on every process?"""
-    if not sharded(tensor):
-        return bool(tensor.isfinite().all())
-    mine: Tensor = tensor.to_local()  # type: ignore[attr-defined]
-    return not any(distributed.largest(int(not bool(mine.isfinite().all())), device=mine.device))
+def local(tensor: Tensor) -> Tensor:
+    """The part that this process holds."""
+    return tensor.to_local() if sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def like(other: Tensor, value: Tensor) -> Tensor:

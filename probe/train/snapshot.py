@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from probe import distributed
 from probe.train import checkpoint, shards
 
 if TYPE_CHECKING:
@@ -67,11 +68,13 @@ def not_finite(training: Training) -> str | None:
         if isinstance(value, Tensor)
     }
     average = training.average.weights if training.average is not None else {}
-    for tensors in (training.network.state_dict(), training.method.state_dict(), average, memory):
-        for name, value in tensors.items():
-            if value.is_floating_point() and not shards.finite(value):
-                return name
-    return None
+    parts = (training.network.state_dict(), training.method.state_dict(), average, memory)
+    floats = [(name, t) for part in parts for name, t in part.items() if t.is_floating_point()]
+    fine = (bool(shards.local(t).isfinite().all()) for _, t in floats)
+    first = next((number for number, ok in enumerate(fine) if not ok), len(floats))
+    # A process sees its own parts: all of them hear of the first that any of them found.
+    (before_end,) = distributed.largest(len(floats) - first, device=training.device)
+    return floats[len(floats) - before_end][0] if before_end else None
 
 
 def restore(training: Training, state: checkpoint.State) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from training_world import Pictures, feature_training, image_training, tiny_resnet, tiny_vit, weights
-from victims import EVERY_STEP
 
 from probe import heads
 from probe.train import shards, switches
@@ -46,7 +45,7 @@ def cases(models: Path) -> dict[str, tuple[str, Callable[[], Training]]]:
         return feature_training("ldam", head=head, held=True, keep="best", ema=0.9)
 
     return {
-        "vit-erm": ("Block", lambda: vit(clip=1.0, ema=0.9, micro_batch=4)),
+        "vit-erm": ("Block", lambda: vit(epochs=1, clip=1.0, ema=0.9, micro_batch=4)),
         "vit-mr2": ("Block", lambda: vit("mr2", {"lam": 0.01}, epochs=1, clip=1.0)),
         "vit-sam": ("", lambda: vit("sam", {"adaptive": True}, epochs=1)),
         "resnet-frozen-norm": (
@@ -63,8 +62,9 @@ def fragile(folder: Path | None, models: Path) -> Training:
     backbone = tiny_vit(models / "vit")
     switches.drop_paths(backbone.encoder, 0.3)
     switches.checkpoint_activations(backbone.encoder)
-    often = {"checkpoint_minutes": EVERY_STEP, "optimizer": "adamw", "ema": 0.9, "precision": "bf16"}
-    return image_training(backbone, "mr2", folder=folder, epochs=2, **often)
+    return image_training(
+        backbone, "mr2", folder=folder, epochs=2, optimizer="adamw", ema=0.9, precision="bf16"
+    )
 
 
 def train(out: Path, models: Path) -> None:
@@ -78,9 +78,7 @@ def train(out: Path, models: Path) -> None:
         scores = training.evaluate(replace(feed, chunk=CHUNK))
         state = weights(training)
         given = training.release().network
-        held = sum(
-            t.to_local().numel() if shards.sharded(t) else t.numel() for t in training.bare.parameters()
-        )
+        held = sum(shards.local(t).numel() for t in training.bare.parameters())
         if rank() == 0:
             save_file({**state, "scores": scores}, out / f"{name}.safetensors")
             (out / f"{name}.json").write_text(json.dumps({"epochs": progress.epochs, "held": held}))
