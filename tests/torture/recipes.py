@@ -216,6 +216,6 @@ PROMISE = "a recipe that can be written and read again, or one clear line"
 ROWS = (
     Torture("bad input: recipe files", PROMISE, jailed(prepare_files), quick=100, share=3, timeout=SECONDS),
     Torture(
-        "bad input: recipe overrides", PROMISE, jailed(prepare_words), quick=150, share=3, timeout=SECONDS
+        "bad input: recipe overrides", PROMISE, jailed(prepare_words), quick=150, share=6, timeout=SECONDS
     ),
 )
