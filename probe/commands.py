@@ -21,12 +21,9 @@ def plain_errors() -> Iterator[None]:
         yield
     except click.exceptions.NoArgsIsHelpError:
         raise
-    except OSError as error:
-        if error.filename is None:  # a closed pipe, for one, is click's to handle
-            raise
-        click.echo(f"error: {one_line(f'{error.filename}: {error.strerror}; check the path')}", err=True)
-        sys.exit(2)
-    except (UserError, click.ClickException) as error:
+    except (UserError, click.ClickException, OSError) as error:
+        if isinstance(error, OSError) and error.filename is None:
+            raise  # a closed pipe, for one, is click's to handle
         if rank() == 0:  # one line, however many processes fail
             click.echo(f"error: {one_line(_told(error))}", err=True)
         sys.exit(2)
@@ -41,6 +38,8 @@ def plain_errors() -> Iterator[None]:
 
 
 def _told(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}; check the path"
     if not isinstance(error, click.ClickException):
         return str(error)
     at = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "probe"

@@ -18,6 +18,7 @@ from typing import Any
 from probe import reuse
 from probe.comparison import assemble, of_runs, row_of
 from probe.errors import UserError
+from probe.printable import one_line
 from probe.progress import bar
 from probe.recipe import Recipe, build, override
 from probe.report import runs
@@ -85,14 +86,19 @@ def _cell(recipe: Recipe, present: Present, out: Path) -> Cell:
 
 
 def _fresh(recipe: Recipe, result: Mapping[str, Any], present: Present, folder: Path) -> bool:
-    """Is the run still that of its recipe? What speaks against it, or cannot be told, is one line."""
+    """Is the run still that of its recipe? What speaks against it is one line, and it is run again."""
     try:
         change = present.change(recipe, result)
     except UserError as error:
-        print(f"{folder.name} is reused unchecked: {error}", file=sys.stderr)
-        return True
+        if not present.gone(recipe):
+            change = str(error)
+        else:  # nothing is left that could have changed
+            print(one_line(f"{folder.name} is reused unchecked: {error}"), file=sys.stderr)
+            return True
+    except (LookupError, TypeError, AttributeError, OSError) as error:
+        change = f"its result cannot be understood ({type(error).__name__})"
     if change is not None:
-        print(f"{folder.name} is stale, so it is run again: {change}", file=sys.stderr)
+        print(one_line(f"{folder.name} is stale, so it is run again: {change}"), file=sys.stderr)
     return change is None
 
 
@@ -187,8 +193,9 @@ def command(
 ) -> tuple[dict[str, Any], Path]:
     """What `probe compare` does: run folders as they are, or a grid; saved under a name of its own."""
     folders = [Path(w) for w in words if "=" not in w]
-    settings = [w for w in words if "=" in w] + ([f"seeds={seeds}"] if seeds else [])
+    settings = [f"seeds={seeds}"] if seeds is not None else []
     settings += [f"groups={json.dumps(groups)}"] if groups and not folders else []
+    settings += [w for w in words if "=" in w]  # the last one wins
     grid = Grid(_names(backbones), _names(data), _names(methods), settings)
     if folders:
         if settings or grid.backbones or grid.data or grid.methods:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -77,18 +78,20 @@ def recall(
         body = unsealed(place.read_text(encoding="utf-8"))
         numbers = Preprocessing(**{k: _tuples(v) for k, v in body["preprocessing"].items()})
         return Known(**{name: body[name] for name in NUMBERS}, preprocessing=numbers, load=load)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 
-def remember(settings: dict[str, Any], backbone: Any, cache: str | Path | None = None) -> None:
-    """Note the identity of a backbone as it was just loaded."""
+def remembering(settings: dict[str, Any], load: Callable[[], Any], cache: str | Path | None = None) -> Any:
+    """`load()`, whose identity is noted, unless a file changed while it was read."""
     place = _place(settings, cache)
-    if place is None:
-        return
+    backbone = load()
+    if place is None or place != _place(settings, cache):
+        return backbone
     body = {name: getattr(backbone, name) for name in NUMBERS}
     with suppress(OSError, UserError):  # a full or read-only cache costs time next time, no more
         write_atomic(place, sealed({**body, "preprocessing": asdict(backbone.preprocessing)}))
+    return backbone
 
 
 def _place(settings: dict[str, Any], cache: str | Path | None) -> Path | None:
@@ -97,11 +100,11 @@ def _place(settings: dict[str, Any], cache: str | Path | None) -> Path | None:
     weights = weights_path(spec, settings.get("weights"))
     if weights is None:
         return None
-    inside = [p for p in weights.rglob("*") if p.is_file()] if weights.is_dir() else [weights]
+    inside = list(islice(weights.rglob("*"), MANY + 1)) if weights.is_dir() else [weights]
     if len(inside) > MANY:
         return None
     own = Path(backbones.__file__).parent.glob("*.py")
-    states = [(str(p.absolute()), *file_state(p)) for p in sorted([*inside, *own])]
+    states = [(str(p.absolute()), *file_state(p)) for p in sorted([*inside, *own]) if p.is_file()]
     if time.time_ns() - max(max(mtime, ctime) for _, _, mtime, ctime, _ in states) < RACY:
         return None
     versions = {library: _version(library) for library in LIBRARIES}

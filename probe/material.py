@@ -86,10 +86,9 @@ def backbone(recipe: Recipe, cache: Path | None = None) -> Known | None:
 def load_backbone(recipe: Recipe, cache: Path | None = None) -> Any:
     """The recipe's backbone itself."""
     settings = recipe.backbone.model_dump()
-    b = backbones.load(**settings, device=device())
+    b = known.remembering(settings, lambda: backbones.load(**settings, device=device()), cache)
     if recipe.solver.name == "zeroshot":
         b.encode_text(["a photo"])  # refused now, not after minutes of extraction
-    known.remember(settings, b, cache)
     return b
 
 

@@ -44,8 +44,8 @@ class Present:
         """What is no longer as the stored run found it; None when all is."""
         found = self.data(recipe)
         before = result["data"].get("fingerprints") or {}
-        for split in found.splits:
-            if before.get(split) != found[split].fingerprint:
+        for split in {**before, **dict.fromkeys(found.splits)}:
+            if split not in found.splits or before.get(split) != found[split].fingerprint:
                 return f'the {split} images of "{recipe.data.name}" have changed'
         if result["backbone"].get("fingerprint") != self.weights(recipe):
             return f"the weights of {recipe.backbone.name} have changed"
@@ -53,6 +53,10 @@ class Present:
         if given is not None and _named(given, found.class_names) != _members(result):
             return f"the groups of {groups.origin(recipe.groups)['groups_from']} have changed"
         return None
+
+    def gone(self, recipe: Recipe) -> bool:
+        """Is the data out of reach, so that only the stored run is left of it?"""
+        return not Path(recipe.data.root or recipe.data.name).expanduser().exists()
 
     def data(self, recipe: Recipe) -> data.Dataset:
         key = recipe.data.model_dump_json()

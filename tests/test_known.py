@@ -93,5 +93,17 @@ def test_a_cache_that_takes_no_notes_is_no_obstacle(weights, tmp_path):
     occupied = tmp_path / "file"
     occupied.write_text("")
     settings = {"name": "effnet-lite0", "weights": str(weights), "tap": None, "image_size": 32}
-    known.remember(settings, backbones.load(**settings), occupied)
+    known.remembering(settings, lambda: backbones.load(**settings), occupied)
     assert known.recall(settings, load=lambda: None, cache=occupied) is None
+
+
+def test_weights_replaced_while_they_are_read_are_not_remembered(weights, cache):
+    settings = {"name": "effnet-lite0", "weights": str(weights), "tap": None, "image_size": 48}
+
+    def load_and_lose():
+        loaded = backbones.load(**settings)
+        weights.write_bytes(b"another checkpoint")
+        return loaded
+
+    known.remembering(settings, load_and_lose, cache)
+    assert known.recall(settings, load=lambda: None, cache=cache) is None

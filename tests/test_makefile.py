@@ -89,6 +89,22 @@ def test_python_is_one_program_and_no_line_for_the_shell(place):
     assert not (place / "mark").exists()
 
 
+def test_a_dry_run_runs_nothing_either(place):
+    command = [
+        "make",
+        "-n",
+        "BIN=bin",
+        "READY=ready",
+        "-f",
+        str(MAKEFILE),
+        "probe",
+        "DATA=$(shell touch mark)",
+    ]
+    subprocess.run([*command, "ARGS=$(shell touch mark)"], cwd=place, capture_output=True, check=True)
+    assert not (place / "mark").exists()
+    assert not (place / "words").exists()
+
+
 def test_defaults_still_hold(place):
     words = make(place, "compare", {"BACKBONE": "clip-rn50"})
     assert words[words.index("--backbones") + 1] == "clip-rn50"

@@ -145,6 +145,8 @@ def versus(outcome: Outcome, reference: Outcome, bench: Bench) -> dict[str, Any]
 
 def _gain(drawn: Draws, weight: NDArray[np.float64]) -> dict[str, Any] | None:
     e = significance.estimate(drawn, weight)
+    if e is not None and e.mean != 0 and e.ci[0] == e.ci[1]:
+        e = significance.without_spread(drawn, weight)
     return None if e is None else {"mean": e.mean, "ci": list(e.ci), "p": e.p, "clear": e.clear}
 
 
@@ -160,12 +162,14 @@ def _class_gains(difference: NDArray[np.int8], drawn: Draws, bench: Bench) -> li
     adjusted[known] = significance.holm(p[known])
     table = []
     for k, name in enumerate(bench.class_names):
-        e = significance.estimate(drawn, np.eye(1, num_classes, k)[0] * (bench.n[k] > 0))
+        only = np.zeros(num_classes)
+        only[k] = bench.n[k] > 0
+        e = _gain(drawn, only)
         table.append(
             {
                 "name": name,
-                "mean": None if e is None else e.mean,
-                "ci": None if e is None else list(e.ci),
+                "mean": None if e is None else e["mean"],
+                "ci": None if e is None else e["ci"],
                 "p": float(p[k]),
                 "p_holm": float(adjusted[k]),
                 "clear": bool(adjusted[k] < LEVEL),

@@ -94,3 +94,28 @@ def test_a_group_that_is_all_right_still_has_an_interval():
     groups = judge(Outcome("erm", hits), bench)["groups"]
     assert groups["easy"]["ci"] == pytest.approx([12 / (12 + 1.959964**2), 1.0])
     assert groups["hard"]["ci"][0] < 0.5 < groups["hard"]["ci"][1]
+
+
+def test_classes_of_one_image_do_not_make_every_change_clear():
+    rng = np.random.default_rng(0)
+    classes, experiments = 60, 200
+    bench = Bench(np.arange(classes), tuple(map(str, range(classes))), {"all": list(range(classes))})
+    called = 0
+    for _ in range(experiments):
+        a, b = (Outcome(name, rng.random((1, classes)) < 0.8) for name in "ab")
+        called += versus(a, b, bench)["gain"]["overall"]["clear"]
+    assert called <= 0.1 * experiments  # 5 % and three standard errors
+
+
+@pytest.mark.parametrize(("images", "clear"), [(3, False), (5, False), (6, True)])
+def test_a_class_that_changed_as_a_whole_is_judged_by_the_sign_test(images, clear):
+    labels = np.repeat([0, 1], [images, 50])
+    bench = Bench(labels, ("small", "large"), {"hard": [0], "easy": [1]})
+    right = np.ones((1, len(labels)), dtype=bool)
+    gain = versus(Outcome("new", right), Outcome("old", right & (labels == 1)), bench)["gain"]
+    assert gain["hard"]["mean"] == 1
+    assert gain["hard"]["p"] == pytest.approx(2 * 0.5**images)
+    assert gain["hard"]["clear"] is clear
+    assert (gain["hard"]["ci"][0] > 0) is clear
+    assert gain["easy"]["mean"] == 0
+    assert not gain["easy"]["clear"]

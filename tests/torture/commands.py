@@ -12,10 +12,9 @@ import click
 from probe.cli import main
 from probe.report import page
 from torture.answers import command
-from torture.finished import run
+from torture.finished import run, without_charts
 from torture.jail import SECONDS, jailed
 from torture.kinds import Case, Torture
-from torture.tables import without_charts
 
 VALUES = (
     "",

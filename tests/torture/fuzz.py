@@ -16,10 +16,9 @@ from probe.report import page, runs
 from probe.seal import canonical, digest, sealed
 from torture.answers import parsed
 from torture.coverage_guided import changed, fuzz
-from torture.finished import extract, run
+from torture.finished import extract, run, without_charts
 from torture.jail import SECONDS, jailed
 from torture.kinds import Case, Torture
-from torture.tables import without_charts
 from torture.trees import mutated
 
 EXECUTIONS = 80  # of each try

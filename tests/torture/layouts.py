@@ -10,7 +10,9 @@ from random import Random
 from PIL import Image
 
 from probe import data
+from probe.report import page
 from torture.answers import command, parsed
+from torture.finished import without_charts
 from torture.jail import SECONDS, jailed
 from torture.kinds import Case, Torture
 
@@ -104,6 +106,7 @@ def build(luck: Random, root: Path) -> None:
 
 def prepare(folder: Path) -> Case:
     root = folder / "data"
+    page.library = without_charts
 
     def look(path: Path) -> None:
         found = data.load(path)

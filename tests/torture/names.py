@@ -18,9 +18,9 @@ from rich.console import Console
 from probe import comparison
 from probe.report import comparison_page, comparison_terminal, exports, page, terminal
 from torture.answers import command
+from torture.finished import without_charts
 from torture.jail import SECONDS, jailed
 from torture.kinds import Case, Torture
-from torture.tables import without_charts
 
 PARTS = (
     "</script><script>alert(1)</script>",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import pickle
 import shutil
 import zipfile
@@ -23,10 +24,9 @@ from probe.features import inventory
 from probe.report import page
 from probe.train import checkpoint
 from torture.answers import command, parsed
-from torture.finished import run
+from torture.finished import run, without_charts
 from torture.jail import SECONDS, jailed
 from torture.kinds import Case, Torture
-from torture.tables import without_charts
 
 Read = Callable[[], Any]
 NAMES = ("cifar-resnet20", "effnet-lite0", "mocov2-rn50", "clip-rn50", "mae-vit-b16", "timm:resnet18")
@@ -81,6 +81,7 @@ def poisoned(luck: Random, mark: Path) -> bytes:
 
 def prepare(folder: Path) -> Case:
     page.library = without_charts
+    logging.disable(logging.WARNING)  # a damaged checkpoint is told in the log, as it should be
     made, mark = run(folder), folder / "here" / "mark"
     other, cache, work = (folder / "here" / name for name in ("run", "cache", "work"))
     entry = inventory.entries(folder / "cache")[0].path

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from probe import data
 from probe.report import page
 from torture.answers import command, parsed
-from torture.finished import run
+from torture.finished import run, without_charts
 from torture.images import damaged, painted
 from torture.jail import SECONDS, jailed
 from torture.kinds import Case, Torture
@@ -79,11 +79,6 @@ def written(luck: Random, path: Path, columns: dict[str, list[Any]], about: dict
         for _ in range(luck.randrange(1, 20)):
             content[-luck.randrange(1, min(len(content), 400))] = luck.randrange(256)  # the footer, mostly
         path.write_bytes(bytes(content[: luck.choice([len(content), luck.randrange(len(content))])]))
-
-
-def without_charts() -> str:
-    """In place of the chart library: no input reaches it, and making it takes as long as many tries."""
-    return ""
 
 
 def prepare_data(folder: Path) -> Case:
