@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from training_world import Pictures, feature_training, image_training, tiny_resnet, tiny_vit, weights
 
 from probe import heads
-from probe.train import shards, switches
+from probe.train import launch, sharding, shards, switches
 from probe.train import weights as tuned
 from probe.train.launch import rank
 from probe.train.loop import Training
@@ -69,7 +69,6 @@ def fragile(folder: Path | None, models: Path) -> Training:
 
 def train(out: Path, models: Path) -> None:
     """Every case, to files that process 0 writes."""
-    torch.set_num_threads(1)
     for name, (layers, build) in cases(models).items():
         cut_at(layers)
         training = build()
@@ -83,6 +82,7 @@ def train(out: Path, models: Path) -> None:
             save_file({**state, "scores": scores}, out / f"{name}.safetensors")
             (out / f"{name}.json").write_text(json.dumps({"epochs": progress.epochs, "held": held}))
             save_file({k: t.contiguous() for k, t in given.state_dict().items()}, out / f"{name}.given")
+            tuned.save(SimpleNamespace(name=name, encoder=given.encoder), out / name / tuned.FILE)
 
 
 def cut_at(layers: str) -> None:
@@ -117,16 +117,15 @@ def main(phase: str, out: Path, models: Path) -> None:
         train(out, models)
         cut_at("Block")
         finish(fragile(None, models), out / "uninterrupted.safetensors")
-        backbone = tiny_vit(models / "vit")
-        training = image_training(backbone, epochs=1)
-        training.run()
-        training.release()
-        if rank() == 0:
-            tuned.save(backbone, out / tuned.FILE)
         die(fragile(out / "run", models))
     else:
         finish(fragile(out / "run", models), out / "resumed.safetensors")
 
 
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+def member(number: int, port: int, config: Path, *what: Any) -> None:
+    """One of two processes, told what a launcher would tell it."""
+    world = {"WORLD_SIZE": 2, "RANK": number, "LOCAL_RANK": number, "MASTER_PORT": port, launch.ASKED: 2}
+    os.environ.update({name: str(value) for name, value in world.items()})
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", **sharding.environment(config)})
+    torch.set_num_threads(1)
+    main(*what)
