@@ -109,6 +109,15 @@ def total(x: Tensor) -> Tensor:
     return x if processes() == 1 else _Sum.apply(x)
 
 
+def largest(*numbers: int, device: torch.device) -> list[int]:
+    """Of each number the largest that any process has: what all of them may act on together."""
+    if processes() == 1:
+        return list(numbers)
+    seen = torch.tensor(numbers, device=device)
+    dist.all_reduce(seen, dist.ReduceOp.MAX)
+    return seen.tolist()
+
+
 def mean(values: Tensor, weights: Tensor | None = None) -> Tensor:
     """sum w x / sum w over the rows of every process (w = 1 where none are given)."""
     if processes() == 1 and weights is None:

@@ -94,7 +94,8 @@ class Cosine(Head):
         super().__init__(dim, num_classes)
         generator = torch.Generator().manual_seed(seed)
         self.weight = nn.Parameter(torch.randn(num_classes, dim, generator=generator) / math.sqrt(dim))
-        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)), requires_grad=learn_scale)
+        # one element, not none: FSDP cannot split a tensor without dimensions
+        self.log_scale = nn.Parameter(torch.tensor([math.log(scale)]), requires_grad=learn_scale)
 
     @property
     def scale(self) -> Tensor:

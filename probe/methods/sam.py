@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from probe.methods.base import Method
+from probe.train import shards
 
 if TYPE_CHECKING:
     from probe.train.window import Window
@@ -34,7 +35,8 @@ class SAM(Method):
             with window.statistics_kept():
                 window.gradients()
             with torch.no_grad():
-                torch._foreach_copy_(parameters, here)
+                for parameter, value in zip(parameters, here, strict=True):
+                    parameter.copy_(value)
         window.update()
         return loss
 
@@ -42,8 +44,8 @@ class SAM(Method):
     def perturbation(self, parameters: list[Tensor]) -> list[Tensor]:
         """e for every parameter; its norm over all of them is rho, whatever the scale of the loss."""
         gradients = [p.grad for p in parameters if p.grad is not None]
-        scales = [p.abs() if self.adaptive else torch.ones((), device=p.device) for p in parameters]
-        scaled = torch._foreach_mul(gradients, scales)
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(scaled)))
-        factor = self.rho / (norm + 1e-12)
-        return [s * g * factor for s, g in zip(scales, scaled, strict=True)]
+        scales = [p.abs() for p in parameters] if self.adaptive else None
+        scaled = gradients if scales is None else torch._foreach_mul(gradients, scales)
+        factor = self.rho / (shards.whole(torch.nn.utils.get_total_norm(scaled)) + 1e-12)
+        steps = scaled if scales is None else torch._foreach_mul(scaled, scales)
+        return [step * factor for step in steps]

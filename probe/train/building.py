@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from backbones import registry
+from backbones.weights import Scratch
 from probe import heads, methods
 from probe.errors import UserError
 from probe.heads import Head
@@ -31,10 +33,21 @@ def check(choice: Choice, settings: Train) -> None:
         raise UserError(f"start: probe is a linear solution; a {settings.head} head cannot begin with it")
 
 
+def from_scratch(name: str) -> bool:
+    """Has this backbone no pretrained weights?"""
+    return isinstance(registry.find(name).source, Scratch)
+
+
 def check_recipe(recipe: Recipe) -> None:
     """The same for a whole recipe, of fine-tuning or of `solver: sgd`."""
     check(recipe.method, recipe.train)
     loss = methods.inner(recipe.method.name, recipe.method.params)
+    if recipe.finetune and recipe.train.start in ("means", "probe") and from_scratch(recipe.backbone.name):
+        # Each seed draws its own weights, and the features at hand are those of none of them.
+        raise UserError(
+            f"start: {recipe.train.start} needs features worth having, and {recipe.backbone.name} is trained "
+            "from scratch; use train.start=random"
+        )
     if not recipe.finetune and loss.frozen == "no effect" and recipe.train.head != "adapter":
         raise UserError(
             f"{recipe.method.name} has no effect on frozen features: {loss.why}; "

@@ -27,6 +27,7 @@ from probe.errors import UserError
 from probe.files import TEMPORARY, named_failures, staged_folder, write_atomic
 from probe.seal import sealed, unsealed
 from probe.sums import file_digest
+from probe.train import shards
 from probe.train.window import Diverged
 
 log = logging.getLogger("probe.train")
@@ -118,7 +119,7 @@ def of_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], d
         for name, value in memory.items():
             key = f"{parameter}.{name}"
             if isinstance(value, Tensor):
-                tensors[key] = value.detach().cpu()
+                tensors[key] = shards.whole(value.detach()).cpu()
             elif value is not None:
                 numbers[key] = value
     return tensors, numbers
@@ -128,8 +129,12 @@ def into_optimizer(
     optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]
 ) -> None:
     """The inverse of `of_optimizer`."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     memory: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
-        parameter, _, name = key.partition(".")
-        memory.setdefault(int(parameter), {})[name] = value
+        number, _, name = key.partition(".")
+        of = parameters[int(number)]
+        if isinstance(value, Tensor) and value.shape == of.shape:  # not a count of steps
+            value = shards.like(of, value)
+        memory.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict({"state": memory, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -14,7 +14,8 @@ from probe.train.network import Network
 class Average:
     """avg <- m avg + (1 - m) weights after every step; m starts small, so that the start is soon forgotten.
 
-    Buffers that count or hold statistics are copied, not averaged: they are averages already.
+    Buffers that count or hold statistics are copied, not averaged: they are averages already. Of sharded
+    weights each process averages its own part.
     """
 
     def __init__(self, network: Network, memory: float) -> None:

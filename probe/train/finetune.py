@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import backbones
-from backbones.weights import Scratch
 from probe.data import Dataset
 from probe.evaluate.metrics import score
 from probe.fitted import FittedHead
@@ -21,7 +20,7 @@ from probe.heads import Head
 from probe.recipe import Recipe
 from probe.scaling import Scaling
 from probe.train import augment, export, runtime, switches, weights, wise
-from probe.train.building import check, make_head, make_method
+from probe.train.building import check, from_scratch, make_head, make_method
 from probe.train.feed import ImageFeed, default_workers
 from probe.train.loop import Task, Training
 from probe.train.network import Network
@@ -130,7 +129,7 @@ def _job(
     data: Dataset,
     held: NDArray[np.int64],
     seed: int,
-    folder: Path | None,
+    folder: Path | None = None,
     ids: Mapping[str, Sequence[str]] | None = None,
 ) -> Job:
     # the seed is that of nets from scratch, which draw their weights
@@ -180,7 +179,7 @@ def _training(
     job: Job, method: Method, head: Head, scaling: Scaling, folder: Path, digest: str, show: bool
 ) -> Training:
     s = job.recipe.train
-    scratch = isinstance(backbones.registry.find(job.backbone.name).source, Scratch)
+    scratch = from_scratch(job.backbone.name)
     if s.batch_norm == "auto":
         s = s.model_copy(update={"batch_norm": "train" if scratch else "frozen"})
     task = Task(
@@ -212,13 +211,13 @@ def _finish(job: Job, training: Training, scaling: Scaling, folder: Path) -> Tun
         record |= {"wise": rows, "alpha": alpha}
         network.take(wise.between(training.start, end, alpha))
     scores = training.evaluate(test)
-    network.to("cpu").requires_grad_(False)
+    trained = training.release()
     path = folder / weights.FILE
     if training.rank == 0:
         weights.save(job.backbone, path)
     training.accelerator.wait_for_everyone()
-    loss = training.method.loss.to("cpu")
-    return Tuned(job.backbone, export.fitted(network.head, scaling), path, scores, loss, record)
+    head = export.fitted(trained.network.head, scaling)
+    return Tuned(job.backbone, head, path, scores, trained.method.loss, record)
 
 
 def _at(job: Job, training: Training, state: dict[str, Tensor], alpha: float) -> dict[str, Any]:

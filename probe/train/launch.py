@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probe.errors import UserError
+from probe.train import sharding
 
 ASKED = "PROBE_PROCESSES"  # how many processes the launcher was told to start, over all machines
 GO_ON = "so it was stopped; the same command goes on from the last checkpoint"
@@ -82,7 +83,9 @@ def _on_gpus(world: World, command: list[str]) -> int:
     if world.machines > 1:
         flags += ["--main_process_ip", world.address, "--main_process_port", str(world.port)]
     if world.config is not None:
+        sharding.read(world.config)  # Accelerate's launcher would say in many lines what is wrong with it
         flags = ["--config_file", str(world.config), *flags]
+        flags += [word for name, value in sharding.LOADS_EVERYWHERE.items() for word in (f"--{name}", value)]
     else:
         flags += ["--mixed_precision", "no", "--dynamo_backend", "no"]
         flags += ["--multi_gpu"] if world.total > 1 else []
@@ -110,7 +113,7 @@ def _on_cpus(world: World, command: list[str]) -> int:
     from torch.distributed.run import get_args_parser, run
 
     if world.config is not None:
-        raise UserError("an Accelerate configuration file is for GPUs, and this machine has none")
+        os.environ.update(sharding.environment(world.config))
     flags = ["--nproc_per_node", str(world.processes)]
     if world.machines > 1:
         flags += ["--nnodes", str(world.machines), "--node_rank", str(world.machine_rank)]

@@ -52,7 +52,7 @@ def tunings(recipe: Recipe, problem: Problem, material: Material, cuts: Cuts, wo
             held,
             folder=place(work, seed),
             seed=seed,
-            pose=lambda backbone: problem,
+            pose=lambda backbone: problem,  # pretrained: the same backbone for every seed
             ids=usable,
         )
 

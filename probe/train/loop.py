@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from probe import distributed
+from probe.errors import UserError
 from probe.evaluate.metrics import score
 from probe.methods.base import Method
 from probe.progress import bar
-from probe.train import augment, batchnorm, checkpoint, optim, rehearsal, runtime, schedule, snapshot
+from probe.train import augment, batchnorm, checkpoint, optim, rehearsal, runtime, schedule, shards, snapshot
 from probe.train.ema import Average
 from probe.train.feed import Feed
 from probe.train.log import Log
@@ -69,6 +72,7 @@ class Training:
         self.task, self.settings, self.seed, self.folder, self.digest = task, settings, seed, folder, digest
         self.network, self.method, self.feed = task.network, task.method, task.feed
         self.accelerator = accelerator or runtime.accelerator(settings, folder)
+        self.sharded: bool = self.accelerator.is_fsdp2
         self.device: torch.device = self.accelerator.device
         self.rank: int = self.accelerator.process_index
         self.processes: int = self.accelerator.num_processes
@@ -84,20 +88,27 @@ class Training:
         s = self.settings
         if s.batch_norm != "frozen":
             batchnorm.join(self.network)
-        objective = Objective(self.network, self.method).to(self.device)
+        self.whole = Objective(self.network, self.method)
+        objective = self.whole if self.sharded else self.whole.to(self.device)
+        if self.sharded:
+            # What was given stays whole, on the CPU, for `release`; a copy of it is split.
+            shards.agree(objective, self.device)
+            objective = deepcopy(objective)
+            self.network, self.method = objective.network, objective.method
         if s.channels_last:
             objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if s.compile:
             self.network.encoder.compile()
         self._train_mode()
         self.micro_batch = s.micro_batch if isinstance(s.micro_batch, int) else None
-        optimizer = optim.make(self.network, self.method, self.task.optimizer, s)
+        optimizer = optim.make(self.network, self.method, self.task.optimizer, s, fused=not self.sharded)
         self.rate = s.lr or optim.DEFAULTS[self.task.optimizer].lr
-        if s.micro_batch == "auto" or self.processes > 1:
+        if s.micro_batch == "auto" or (self.processes > 1 and not self.sharded):
             self.micro_batch, unused = rehearsal.rehearse(self, objective, optimizer)
             self.accelerator.ddp_handler.find_unused_parameters = unused
-        self.average = None if s.ema is None else Average(self.network, s.ema)
         self.objective, prepared = runtime.prepare(self.accelerator, objective, optimizer)
+        self.bare = objective
+        self.average = None if s.ema is None else Average(self.network, s.ema)
         self.optimizer, self.apply = prepared.optimizer, runtime.stepper(self.accelerator, prepared)
         self.start = self.network.snapshot()  # after the processes have agreed on it
         if s.trackers:
@@ -146,7 +157,8 @@ class Training:
                 p = self.position
                 p.epoch, p.step, p.epochs = (0 if last else epoch + 1), 0, p.epochs + 1
                 p.stage = stage + 1 if last else stage
-                if self.folder is not None and self._due(self.between_checkpoints):
+                late = self.folder is not None and self._late(self.between_checkpoints)
+                if any(distributed.largest(int(late), device=self.device)):
                     self._save()
 
     def _run_epoch(self, epoch: int, epochs: int, advance: Any) -> None:
@@ -232,7 +244,7 @@ class Training:
 
     def evaluate(self, feed: Feed) -> Tensor:
         """N x K scores of the network as it is."""
-        return logits(self.network, feed, rank=self.rank, processes=self.processes, device=self.device)
+        return logits(self.bare, feed, rank=self.rank, processes=self.processes, device=self.device)
 
     def restart(self) -> None:
         """Give the network its weights at step 0, and the optimiser and the average no memory."""
@@ -269,25 +281,29 @@ class Training:
         self.network.take(self.best or self._current())
         self.network.eval()
 
+    def release(self) -> Objective:
+        """Network and method as they were given, with the weights of now, whole and on the CPU."""
+        if self.sharded:
+            shards.load(self.whole, shards.snapshot(self.bare.state_dict()))
+            self.whole.eval()
+        return self.whole.to("cpu").requires_grad_(False)
+
     def _pause(self) -> None:
         """Between two steps: stop if asked, save if it is time. All processes do the same."""
-        received = self.stop.agreed(self.device)
+        late = self.folder is not None and self._late(60 * self.settings.checkpoint_minutes)
+        received, due = distributed.largest(self.stop.signal, int(late), device=self.device)
         if received:
             where = self._save()
             if self.rank == 0:
                 saved = f"; saved in {where}; the same command goes on from there" if where else ""
                 print(f"stopped after step {self.position.steps}{saved}", file=sys.stderr)
             raise Stopped(128 + received)
-        if self.folder is not None and self._due(60 * self.settings.checkpoint_minutes):
+        if due:
             self._save()
 
-    def _due(self, seconds: float) -> bool:
-        late = time.monotonic() - self._saved >= seconds
-        if self.processes == 1:
-            return late
-        flag = torch.tensor([int(late)], device=self.device)
-        torch.distributed.broadcast(flag, 0)  # the clocks of two processes never agree
-        return bool(flag)
+    def _late(self, seconds: float) -> bool:
+        """By this process's clock, which is no other's."""
+        return time.monotonic() - self._saved >= seconds
 
     def _check_numbers(self) -> None:
         """Before anything is kept: an update can ruin weights whose loss was a number."""
@@ -298,9 +314,11 @@ class Training:
     def _save(self) -> Path | None:
         path = None
         self._check_numbers()
-        if self.folder is not None and self.rank == 0:
+        if self.folder is not None and (self.rank == 0 or self.sharded):  # shards: by all together
             self.log.flush()
-            path = checkpoint.save(self.folder / "checkpoints", snapshot.of(self), step=self.position.steps)
+            state = snapshot.of(self)
+            if self.rank == 0:
+                path = checkpoint.save(self.folder / "checkpoints", state, step=self.position.steps)
         self._saved = time.monotonic()
         self.accelerator.wait_for_everyone()
         return path
@@ -308,6 +326,13 @@ class Training:
     def _resume(self) -> bool:
         """Take up the last checkpoint, if there is one."""
         state = None if self.folder is None else checkpoint.latest(self.folder / "checkpoints", self.digest)
+        step = -1 if state is None else state.about["position"]["steps"]
+        last, least = distributed.largest(step, -step, device=self.device)
+        if last != -least:
+            raise UserError(
+                f"not every process finds the checkpoint of step {last} in {self.folder}; "
+                "give all machines the same folder"
+            )
         if state is None:
             self.log.rewind(0)
             return False

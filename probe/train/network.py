@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from probe.heads import Head
 from probe.scaling import NEUTRAL, Scaling
+from probe.train import shards
 
 
 class Network(nn.Module):
@@ -46,11 +47,11 @@ class Network(nn.Module):
         """Copy the weights of another moment, in place: optimisers and wrappers keep their references."""
         own = self.state_dict()
         for name, value in state.items():
-            own[name].copy_(value)
+            shards.put(own[name], value)
 
     def snapshot(self) -> dict[str, Tensor]:
-        """A copy of every weight and buffer, on the CPU."""
-        return {name: t.detach().to("cpu", copy=True) for name, t in self.state_dict().items()}
+        """A copy of every weight and buffer, whole, on the CPU."""
+        return shards.snapshot(self.state_dict())
 
 
 class OwnHead(Head):

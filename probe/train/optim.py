@@ -36,8 +36,11 @@ DEFAULTS = {
 }
 
 
-def make(network: Network, method: nn.Module, name: str, settings: Train) -> Optimizer:
-    """The optimiser `name` over the network's parameters and the method's own."""
+def make(network: Network, method: nn.Module, name: str, settings: Train, *, fused: bool = True) -> Optimizer:
+    """The optimiser `name` over the network's parameters and the method's own.
+
+    `fused`: SGD in one kernel for all parameters, which torch does not have for sharded ones.
+    """
     default = DEFAULTS[name]
     lr = settings.lr or default.lr
     decay = default.weight_decay if settings.weight_decay is None else settings.weight_decay
@@ -48,7 +51,7 @@ def make(network: Network, method: nn.Module, name: str, settings: Train) -> Opt
         group["lr"] = lr * group["lr_scale"]
     if name == "sgd":
         momentum = settings.momentum
-        return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=True)
+        return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=momentum > 0, fused=fused)
     return torch.optim.AdamW(groups, lr=lr, fused=True)
 
 

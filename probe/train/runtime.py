@@ -13,10 +13,10 @@ import torch
 
 from probe.distributed import leave_at_exit
 from probe.errors import UserError
+from probe.train import sharding
 from probe.train.launch import check_world
 from probe.train.settings import Train
 
-SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "TP")  # averages, snapshots and checkpoints need whole weights
 TRACKING = "tracking"
 PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
@@ -33,20 +33,20 @@ def accelerator(settings: Train, folder: Path | None = None) -> Any:
     for tracker in settings.trackers:
         if find_spec(tracker) is None:
             raise UserError(f"the tracker {tracker} is not installed; pip install {tracker}, or leave it out")
+    plugin = sharding.check(settings) if sharding.asked() else None
     AcceleratorState._reset_state()  # a process may train several times, in different precisions
     found = Accelerator(
         # Without this word a CPU world of many processes silently becomes many worlds of one.
         cpu=not torch.cuda.is_available(),
         mixed_precision=PRECISION[settings.precision],
+        dynamo_backend="no",  # `train.compile` says it; a configuration file would compile what is wrapped
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
         log_with=list(settings.trackers) or None,
         project_dir=(folder or Path()) / TRACKING if settings.trackers else None,
     )
-    if found.distributed_type.value in SHARDED:
-        raise UserError(
-            f"the Accelerate configuration asks for {found.distributed_type.value}, which splits weights "
-            "between processes; here every process holds the whole model: use a configuration without it"
-        )
+    if plugin is not None:
+        sharding.honour(found, plugin)
+    sharding.check_kind(found.distributed_type.value)
     leave_at_exit()
     check_world()
     world = int(os.environ.get("WORLD_SIZE", 1))
@@ -59,9 +59,23 @@ def accelerator(settings: Train, folder: Path | None = None) -> Any:
 
 def prepare(accelerator: Any, objective: Any, optimizer: Any) -> tuple[Any, Any]:
     """Accelerate's wrappers around both, without torch's note about a word that Accelerate passes on."""
+    if accelerator.is_fsdp2:
+        return _shard(accelerator, objective, optimizer)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*broadcast_buffers", category=FutureWarning)
         return accelerator.prepare(objective, optimizer)
+
+
+def _shard(accelerator: Any, objective: Any, optimizer: Any) -> tuple[Any, Any]:
+    """Split the weights in place; evaluation gathers them as a training step does."""
+    from torch.distributed.fsdp import register_fsdp_forward_method
+
+    sharding.check_weights(objective, accelerator.state.fsdp_plugin)
+    if accelerator.native_amp:  # Accelerate leaves it to a policy, see `sharding.honour`
+        objective.forward = accelerator.autocast()(objective.forward)
+    split, prepared = accelerator.prepare(objective, optimizer)
+    register_fsdp_forward_method(split, "scores")
+    return split, prepared
 
 
 def stepper(accelerator: Any, prepared: Any) -> Callable[[], Any]:

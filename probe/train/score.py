@@ -7,26 +7,30 @@ import torch
 from torch import Tensor
 
 from probe import distributed
+from probe.train import shards
 from probe.train.feed import Feed
-from probe.train.network import Network
+from probe.train.window import Objective
 
 
 @torch.no_grad()
-def logits(network: Network, feed: Feed, *, rank: int, processes: int, device: torch.device) -> Tensor:
+def logits(objective: Objective, feed: Feed, *, rank: int, processes: int, device: torch.device) -> Tensor:
     """N x K on the CPU, the same on every process; no row is lost, repeated or padded."""
     n = len(feed.labels)
     mine = np.arange(rank, n, processes)
-    training = [module for module in network.modules() if module.training]
-    network.eval()
+    # Every process makes equally many calls: a sharded network is only there while all of them use it.
+    calls = -(-len(range(0, n, processes)) // feed.chunk)
+    parts = [mine[i * feed.chunk : (i + 1) * feed.chunk] for i in range(calls)]
+    company = [part if len(part) else np.arange(1) for part in parts]
+    training = [module for module in objective.network.modules() if module.training]
+    objective.network.eval()
     try:
-        parts = [mine[i : i + feed.chunk] for i in range(0, len(mine), feed.chunk)]
-        pieces = [(batch.index, network(batch.to(device).inputs).float()) for batch in feed.plain(parts)]
+        pieces = [(b.index, objective.scores(b.to(device).inputs).float()) for b in feed.plain(company)]
     finally:
         for module in training:  # each by itself: frozen batch-norms stay in evaluation mode
             module.training = True
-    k = pieces[0][1].shape[1] if pieces else 0
-    rows = torch.cat([index for index, _ in pieces]) if pieces else torch.empty(0, dtype=torch.int64)
-    values = torch.cat([v for _, v in pieces]) if pieces else torch.empty(0, k, device=device)
+        shards.free(objective)
+    rows = torch.cat([index[: len(part)] for (index, _), part in zip(pieces, parts, strict=True)])
+    values = torch.cat([scores[: len(part)] for (_, scores), part in zip(pieces, parts, strict=True)])
     values, everyone = distributed.gather(values, rows.to(values.device))
     if len(everyone) != n or len(everyone.unique()) != n:
         raise RuntimeError(f"{len(everyone)} rows came back for {n} samples")

@@ -123,6 +123,7 @@ def _train(
         between_checkpoints=5.0,
     )
     progress = training.run()
+    training.release()
     return _in_plain_coordinates(export.fitted(head, problem.scaling), ease), progress
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from probe.train import checkpoint
+from torch import Tensor
+
+from probe import distributed
+from probe.train import checkpoint, shards
 
 if TYPE_CHECKING:
     from probe.train.loop import Training
@@ -32,7 +35,7 @@ class Progress:
 
 
 def of(training: Training) -> checkpoint.State:
-    """Weights, memories and the position; randomness is a function of the last."""
+    """Weights, memories and the position; randomness is a function of the last. All tensors are whole."""
     memory, numbers = checkpoint.of_optimizer(training.optimizer)
     scaler = training.accelerator.scaler
     about = {
@@ -47,36 +50,43 @@ def of(training: Training) -> checkpoint.State:
     }
     tensors = {
         "network": training.network.snapshot(),
-        "method": {name: t.detach().cpu().clone() for name, t in training.method.state_dict().items()},
+        "method": shards.snapshot(training.method.state_dict()),
         "optimizer": memory,
         "best": training.best,
     }
     if training.average is not None:
-        tensors["average"] = training.average.weights
+        tensors["average"] = shards.snapshot(training.average.weights)
     return checkpoint.State(about, tensors)
 
 
 def not_finite(training: Training) -> str | None:
     """The name of a weight or memory that is no longer a number, if there is one."""
-    memory = {f"optimizer memory {k}": t for k, t in checkpoint.of_optimizer(training.optimizer)[0].items()}
+    memory = {
+        f"optimizer memory {number}.{name}": value
+        for number, one in training.optimizer.state_dict()["state"].items()
+        for name, value in one.items()
+        if isinstance(value, Tensor)
+    }
     average = training.average.weights if training.average is not None else {}
-    for tensors in (training.network.state_dict(), training.method.state_dict(), average, memory):
-        for name, value in tensors.items():
-            if value.is_floating_point() and not bool(value.isfinite().all()):
-                return name
-    return None
+    parts = (training.network.state_dict(), training.method.state_dict(), average, memory)
+    floats = [(name, t) for part in parts for name, t in part.items() if t.is_floating_point()]
+    fine = (bool(shards.local(t).isfinite().all()) for _, t in floats)
+    first = next((number for number, ok in enumerate(fine) if not ok), len(floats))
+    # A process sees its own parts: all of them hear of the first that any of them found.
+    (before_end,) = distributed.largest(len(floats) - first, device=training.device)
+    return floats[len(floats) - before_end][0] if before_end else None
 
 
 def restore(training: Training, state: checkpoint.State) -> None:
     """Make `training` what it was when `state` was taken of it."""
     about, tensors = state.about, state.tensors
     training.network.take(tensors["network"])
-    training.method.load_state_dict(tensors.get("method", {}))
+    shards.load(training.method, tensors.get("method", {}))
     checkpoint.into_optimizer(training.optimizer, tensors.get("optimizer", {}), about["optimizer"])
     training.best = tensors.get("best", {})
     if training.average is not None:
         for name, value in tensors["average"].items():
-            training.average.weights[name].copy_(value)
+            shards.put(training.average.weights[name], value)
     if about["scaler"] is not None:
         training.accelerator.scaler.load_state_dict(about["scaler"])
     training.position, training.progress = Position(**about["position"]), Progress(**about["progress"])

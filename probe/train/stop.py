@@ -6,10 +6,6 @@ import signal
 import time
 from types import FrameType, TracebackType
 
-import torch
-
-from probe import distributed
-
 GRACE = (
     2.0  # seconds in which further signals are the same request: a launcher passes on what the terminal sent
 )
@@ -20,7 +16,7 @@ class Stopped(SystemExit):
 
 
 class StopRequest:
-    """Notes the first signal; a second one, seconds later, means now."""
+    """Notes the first signal (0: none yet); a second one, seconds later, means now."""
 
     def __init__(self) -> None:
         self.signal = 0
@@ -44,11 +40,3 @@ class StopRequest:
             raise KeyboardInterrupt
         if not self.signal:
             self.signal, self._since = number, time.monotonic()
-
-    def agreed(self, device: torch.device) -> int:
-        """The signal that any process has received, or 0; every process gets the same answer."""
-        if distributed.processes() == 1:
-            return self.signal
-        flag = torch.tensor([self.signal], device=device)
-        torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
-        return int(flag)

@@ -7,10 +7,12 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from probe.errors import UserError
+from probe.train import shards
 from probe.train.batch import Batch
 from probe.train.streams import seed as stream
 from probe.train.streams import set_seed
@@ -30,6 +32,10 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         return self.method.objective(self.network, batch)
+
+    def scores(self, inputs: Tensor) -> Tensor:
+        """N x K logits: the network, called from the root that holds its weights."""
+        return self.network(inputs)
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,9 @@ class Window:
     def update(self) -> None:
         """Clip and step."""
         if self.clip is not None:
-            norm = float(self.accelerator.clip_grad_norm_(self.parameters, self.clip))
+            self.accelerator.unscale_gradients()
+            # torch's own: Accelerate's first compares lists of sharded parameters, which cannot be compared
+            norm = float(shards.whole(torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)))
             # fp16's scaler looks for infinities itself, skips the step and halves its scale.
             if not norm - norm == 0 and self.accelerator.scaler is None:
                 raise self._diverged(f"the gradient's norm is {norm} at", self.parts[-1])

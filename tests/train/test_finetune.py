@@ -6,6 +6,7 @@ import torch
 from training_world import distance, tiny_vit
 
 import backbones
+import probe.run
 from probe import data, fitted, probing, recipe
 from probe.errors import UserError
 from probe.material import gather
@@ -204,6 +205,18 @@ def test_what_cannot_work_is_refused_in_one_line(vit, colours, tmp_path, change,
     with pytest.raises(UserError, match=message) as caught:
         run(recipe_for(vit, colours, **change), tmp_path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("start", ["probe", "means"])
+def test_a_net_without_weights_has_no_features_to_start_from(colours, tmp_path, start):
+    content = {
+        "backbone": "cifar-resnet20",
+        "data": str(colours),
+        "finetune": True,
+        "train": {"start": start},
+    }
+    with pytest.raises(UserError, match=f"start: {start} needs features.*cifar-resnet20 is trained from"):
+        probe.run.run(recipe.build(content), out=tmp_path)
 
 
 def test_a_finished_fine_tuning_is_found_again_with_its_best_epoch(vit, colours, tmp_path):

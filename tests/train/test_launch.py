@@ -3,12 +3,17 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
+import yaml
+from torch import nn
 
 from probe.errors import UserError
-from probe.train import launch
+from probe.train import launch, runtime, sharding
 from probe.train.launch import World
+from probe.train.settings import Train
 
 
 @pytest.fixture
@@ -54,8 +59,6 @@ def test_a_failing_process_ends_the_world_with_its_exit_code_and_without_noise(c
 
 
 def test_more_processes_than_the_machine_can_start_are_refused(monkeypatch):
-    import torch
-
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(
         UserError, match=r"cannot start 4096 processes: this machine has no GPU and \d+ cores"
@@ -67,8 +70,6 @@ def test_more_processes_than_the_machine_can_start_are_refused(monkeypatch):
 
 
 def test_gpus_go_through_accelerates_launcher_with_every_choice_spelt_out(monkeypatch):
-    import torch
-
     calls = []
 
     class Launcher:
@@ -100,15 +101,81 @@ def test_a_world_of_another_size_is_noticed(monkeypatch):
         launch.check_world()
 
 
-def test_a_configuration_that_spreads_weights_is_refused_before_anything_is_trained(monkeypatch):
-    from types import SimpleNamespace
+@pytest.fixture
+def config(tmp_path):
+    """Write an Accelerate configuration file and give its path."""
 
+    def write(kind="FSDP", **words):
+        path = tmp_path / "accelerate.yaml"
+        path.write_text(yaml.safe_dump({"distributed_type": kind, "fsdp_config": words}))
+        return path
+
+    return write
+
+
+def test_a_configuration_file_reaches_the_processes_of_a_machine_without_gpus(config):
+    words = {"fsdp_version": 2, "fsdp_transformer_layer_cls_to_wrap": "Block"}
+    told = sharding.environment(config(**words))
+    assert told["ACCELERATE_USE_FSDP"] == "true"
+    assert (told["FSDP_VERSION"], told["FSDP_TRANSFORMER_CLS_TO_WRAP"]) == ("2", "Block")
+    assert told["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"  # every process loads its own weights
+
+
+def test_a_file_that_is_no_configuration_for_this_machine_is_one_line(config, tmp_path):
+    with pytest.raises(UserError, match="distributed_type: MULTI_GPU; this machine has no GPU"):
+        sharding.environment(config("MULTI_GPU"))
+    for content in ("distributed_type: [", "- a list", "no_such_key: 1"):
+        (tmp_path / "odd.yaml").write_text(content)
+        with pytest.raises(UserError, match=r"odd.yaml is no Accelerate configuration: [^\n]+$"):
+            sharding.environment(tmp_path / "odd.yaml")
+    with pytest.raises(UserError, match="is no Accelerate configuration"):
+        sharding.environment(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "why"),
+    [
+        ({"fsdp_version": 1}, {}, "set fsdp_version: 2"),
+        ({"fsdp_offload_params": True}, {}, "fsdp_offload_params is not supported"),
+        ({"fsdp_auto_wrap_policy": "SIZE_BASED_WRAP"}, {}, "use TRANSFORMER_BASED_WRAP"),
+        ({"fsdp_auto_wrap_policy": "BLOCKS"}, {}, "fsdp_config: Invalid auto wrap policy"),
+        ({"fsdp_ignored_modules": "head"}, {}, "fsdp_ignored_modules would be trained by each process"),
+        ({"fsdp_activation_checkpointing": True}, {}, "set train.grad_checkpointing=true"),
+        ({}, {"precision": "fp16"}, "set train.precision=bf16"),
+        ({}, {"channels_last": True}, "set train.channels_last=false"),
+        ({}, {"micro_batch": "auto"}, "set train.micro_batch to a number"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_before_anything_is_trained(
+    config, monkeypatch, words, settings, why
+):
+    for name, value in sharding.environment(config(**{"fsdp_version": 2, **words})).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=why):
+        sharding.check(Train(**settings))
+
+
+def test_layers_that_are_not_there_are_named_with_those_that_are(config, monkeypatch):
+    words = {"fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "fsdp_transformer_layer_cls_to_wrap": "Blok"}
+    for name, value in sharding.environment(config(fsdp_version=2, **words)).items():
+        monkeypatch.setenv(name, value)
+    layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    scalar = nn.ParameterDict({"scale": torch.tensor(1.0)})
+    with pytest.raises(UserError, match=r"Blok is no layer.*TransformerEncoderLayer"):
+        sharding.check_weights(nn.TransformerEncoder(layer, 2), sharding.check(Train()))
+    with pytest.raises(UserError, match="cannot split scale, a weight without dimensions"):
+        sharding.check_weights(scalar, sharding.check(Train()))
+
+
+@pytest.mark.parametrize("kind", ["DEEPSPEED", "MEGATRON_LM"])
+def test_other_ways_to_spread_weights_are_refused_and_the_way_is_named(config, monkeypatch, kind):
     import accelerate
 
-    from probe.train import runtime
-    from probe.train.settings import Train
-
-    sharded = SimpleNamespace(distributed_type=accelerate.DistributedType.FSDP, num_processes=1)
-    monkeypatch.setattr(accelerate, "Accelerator", lambda **_: sharded)
-    with pytest.raises(UserError, match=r"asks for FSDP.*use a configuration without it"):
+    monkeypatch.setenv(launch.ASKED, "1")
+    found = SimpleNamespace(distributed_type=accelerate.DistributedType[kind], num_processes=1)
+    monkeypatch.setattr(accelerate, "Accelerator", lambda **_: found)
+    with pytest.raises(UserError, match=rf"{kind} is not supported; use distributed_type: FSDP"):
         runtime.accelerator(Train())
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(UserError, match=rf"{kind} is not supported; use distributed_type: FSDP"):
+        launch.launch(World(2, config=config(kind)), [])

@@ -13,6 +13,7 @@ import victims
 from training_world import feature_training, same_bits
 from victims import features, finish, images
 
+from probe import distributed
 from probe.errors import UserError
 
 
@@ -140,6 +141,16 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
     finish(feature_training(folder=tmp_path, digest="one"))
     with pytest.raises(UserError, match="belongs to another recipe; train in another folder"):
         feature_training(folder=tmp_path, digest="two").run()
+
+
+def test_machines_that_do_not_share_a_folder_are_told_so(tmp_path, monkeypatch):
+    finish(feature_training(folder=tmp_path))
+    elsewhere = -1  # what another process finds
+    monkeypatch.setattr(
+        distributed, "largest", lambda *mine, device: [max(mine[0], elsewhere), max(mine[1], -elsewhere)]
+    )
+    with pytest.raises(UserError, match="not every process finds the checkpoint of step 39"):
+        feature_training(folder=tmp_path).run()
 
 
 def test_a_finished_training_is_not_trained_again(tmp_path, uninterrupted):

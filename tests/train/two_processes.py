@@ -41,8 +41,9 @@ def main(out: Path, models: Path) -> None:
         training = build()
         progress = training.run()
         scores = training.evaluate(training.feed)
+        state = weights(training)  # of shards: by all processes together
         if rank() == 0:
-            save_file({**weights(training), "scores": scores}, out / f"{name}.safetensors")
+            save_file({**state, "scores": scores}, out / f"{name}.safetensors")
             rows = {"processes": training.processes, "epochs": progress.epochs}
             (out / f"{name}.json").write_text(json.dumps(rows))
 

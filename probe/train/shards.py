@@ -1,0 +1,69 @@
+"""A tensor may be a shard: FSDP leaves each process a part of every parameter (a torch `DTensor`).
+
+Everything else asks here and never looks. What is copied into a sharded tensor may be whole, what is kept or
+written is always whole, and what is elementwise (an average, a step) needs no care. Asking for the whole is a
+collective act: every process must do it, in the same order. A plain tensor costs one attribute lookup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+def sharded(tensor: Tensor) -> bool:
+    return hasattr(tensor, "full_tensor")  # a DTensor, without importing what makes them
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The tensor of which each process may hold a part."""
+    return tensor.full_tensor() if sharded(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part that this process holds."""
+    return tensor.to_local() if sharded(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def like(other: Tensor, value: Tensor) -> Tensor:
+    """`value`, which every process holds whole, split as `other` is."""
+    if not sharded(other) or sharded(value):
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    # No process to send from: each cuts its own part out of what it has.
+    mesh, device = other.device_mesh, other.device  # type: ignore[attr-defined]
+    return distribute_tensor(value.to(device), mesh, other.placements, src_data_rank=None)  # type: ignore[attr-defined]
+
+
+def put(into: Tensor, value: Tensor) -> None:
+    """Copy `value`, whole or split alike, in place."""
+    into.copy_(like(into, value))
+
+
+def snapshot(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Whole copies on the CPU."""
+    return {name: whole(t.detach()).to("cpu", copy=True) for name, t in state.items()}
+
+
+def load(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """`module.load_state_dict` of whole tensors."""
+    own = module.state_dict()
+    module.load_state_dict({name: like(own[name], t) if name in own else t for name, t in state.items()})
+
+
+def free(module: nn.Module) -> None:
+    """Let go of the whole weights that a sharded root keeps after a pass without gradients."""
+    if hasattr(module, "reshard"):
+        module.reshard()  # type: ignore[operator]
+
+
+@torch.no_grad()
+def agree(module: nn.Module, device: torch.device) -> None:
+    """Give every process the weights of process 0: parts of different wholes would make no model."""
+    for tensor in module.state_dict().values():
+        sent = tensor.to(device)
+        torch.distributed.broadcast(sent, 0)
+        tensor.copy_(sent)

@@ -1,0 +1,132 @@
+"""Run on every process of a world whose weights are split: trains several ways, then is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from training_world import Pictures, feature_training, image_training, tiny_resnet, tiny_vit, weights
+
+from probe import heads
+from probe.train import shards, switches
+from probe.train import weights as tuned
+from probe.train.launch import rank
+from probe.train.loop import Training
+
+UNEVEN = 43  # pictures: two processes have 22 and 21 of them
+CHUNK = 7  # so that they need four and three calls to see theirs
+KILLED_AT = 4
+
+CONFIG = """\
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_transformer_layer_cls_to_wrap: Block
+"""
+
+
+def cases(models: Path) -> dict[str, tuple[str, Callable[[], Training]]]:
+    """Ways of training, and the layers that become units of their own ("" for none)."""
+
+    def vit(*args: Any, **options: Any) -> Training:
+        return image_training(tiny_vit(models / "vit"), *args, pictures=Pictures(UNEVEN), **options)
+
+    def cosine() -> Training:
+        head = heads.make("cosine", 12, 5, learn_scale=True)
+        return feature_training("ldam", head=head, held=True, keep="best", ema=0.9)
+
+    return {
+        "vit-erm": ("Block", lambda: vit(epochs=1, clip=1.0, ema=0.9, micro_batch=4)),
+        "vit-mr2": ("Block", lambda: vit("mr2", {"lam": 0.01}, epochs=1, clip=1.0)),
+        "vit-sam": ("", lambda: vit("sam", {"adaptive": True}, epochs=1)),
+        "resnet-frozen-norm": (
+            "BasicBlock",
+            lambda: image_training(tiny_resnet(models / "rn"), epochs=1, batch_norm="frozen", lr=1e-3),
+        ),
+        "cosine-best": ("", cosine),
+        "jtt": ("", lambda: feature_training("jtt", {"first_epochs": 1}, epochs=1)),
+    }
+
+
+def fragile(folder: Path | None, models: Path) -> Training:
+    """Adam's memory, an average, class statistics, stochastic depth, recomputed activations."""
+    backbone = tiny_vit(models / "vit")
+    switches.drop_paths(backbone.encoder, 0.3)
+    switches.checkpoint_activations(backbone.encoder)
+    return image_training(
+        backbone, "mr2", folder=folder, epochs=2, optimizer="adamw", ema=0.9, precision="bf16"
+    )
+
+
+def train(out: Path, models: Path) -> None:
+    """Every case, to files that process 0 writes."""
+    torch.set_num_threads(1)
+    for name, (layers, build) in cases(models).items():
+        cut_at(layers)
+        training = build()
+        progress = training.run()
+        feed = training.feed
+        scores = training.evaluate(replace(feed, chunk=CHUNK))
+        state = weights(training)
+        given = training.release().network
+        held = sum(shards.local(t).numel() for t in training.bare.parameters())
+        if rank() == 0:
+            save_file({**state, "scores": scores}, out / f"{name}.safetensors")
+            (out / f"{name}.json").write_text(json.dumps({"epochs": progress.epochs, "held": held}))
+            save_file({k: t.contiguous() for k, t in given.state_dict().items()}, out / f"{name}.given")
+
+
+def cut_at(layers: str) -> None:
+    os.environ["FSDP_AUTO_WRAP_POLICY"] = "TRANSFORMER_BASED_WRAP" if layers else "NO_WRAP"
+    os.environ["FSDP_TRANSFORMER_CLS_TO_WRAP"] = layers
+
+
+def finish(training: Training, path: Path) -> None:
+    training.run()
+    state = weights(training)
+    if rank() == 0:
+        save_file(state, path)
+
+
+def die(training: Training) -> None:
+    """kill -9 of every process in the middle of a step."""
+    make = training.window
+
+    def lethal(*parts: Any) -> Any:
+        window = make(*parts)
+        if training.position.steps == KILLED_AT:
+            window.gradients()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return window
+
+    training.window = lethal  # type: ignore[method-assign]
+    training.run()
+
+
+def main(phase: str, out: Path, models: Path) -> None:
+    if phase == "train":
+        train(out, models)
+        cut_at("Block")
+        finish(fragile(None, models), out / "uninterrupted.safetensors")
+        backbone = tiny_vit(models / "vit")
+        training = image_training(backbone, epochs=1)
+        training.run()
+        training.release()
+        if rank() == 0:
+            tuned.save(backbone, out / tuned.FILE)
+        die(fragile(out / "run", models))
+    else:
+        finish(fragile(out / "run", models), out / "resumed.safetensors")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

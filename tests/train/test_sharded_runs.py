@@ -1,0 +1,80 @@
+"""`probe run` with an FSDP configuration, and on two machines: the documented commands, end to end."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from sharded_world import CONFIG
+from training_world import tiny_vit
+
+from probe import recipe
+from probe.predict import predict
+from probe.run import run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def start(tmp_path_factory, colours, cache, tmp_path):
+    """Start `probe run` on a recipe, with more words; its JSON is what it prints."""
+    vit = tmp_path_factory.mktemp("vit")
+    tiny_vit(vit)
+
+    def begin(out, *words, **train):
+        settings = {"epochs": 2, "batch_size": 16, "lr": 1e-3, "optimizer": "sgd", **train}
+        content = recipe.build(
+            {
+                "backbone": {"name": f"timm:{vit}", "image_size": 32},
+                "data": str(colours),
+                "finetune": True,
+                "train": settings,
+                "solver": {"l2": 1.0},
+                "seeds": 2,
+            }
+        )
+        (tmp_path / "recipe.yaml").write_text(content.to_yaml())
+        options = ["--cache", str(cache), "--out", str(tmp_path / out), "--json", *words]
+        command = [sys.executable, "-m", "probe.cli", "run", str(tmp_path / "recipe.yaml"), *options]
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return content, subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    return begin
+
+
+def ended(process):
+    said, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors.decode()[-3000:]
+    return json.loads(said) if said else None
+
+
+def same_story(one, two):
+    assert two["test"]["top1"] == one["test"]["top1"]
+    for mine, other in zip(one["seeds"], two["seeds"], strict=True):
+        assert other.get("wise") == mine.get("wise")
+        for a, b in zip(mine["epochs"], other["epochs"], strict=True):
+            assert b["loss"] == pytest.approx(a["loss"], rel=1e-4)
+
+
+def test_a_sharded_run_equals_one_process_and_its_folder_predicts(start, cache, colours, tmp_path):
+    (tmp_path / "fsdp.yaml").write_text(CONFIG)
+    choices = {"start": "probe", "keep": "best", "wise": (0.0, 0.5, 1.0), "clip": 1.0, "ema": 0.9}
+    words = ["--gpus", "2", "--accelerate-config", str(tmp_path / "fsdp.yaml")]
+    content, process = start("two", *words, **choices)
+    two = ended(process)
+    done = run(content, cache=cache, out=tmp_path / "one")
+    same_story(done.result, two)
+    image = next(colours.rglob("*.png"))
+    guesses = [predict(tmp_path / out / content.slug, [image], top=1)[0] for out in ("one", "two")]
+    assert guesses[0]["classes"][0]["name"] == guesses[1]["classes"][0]["name"]
+
+
+def test_two_machines_run_the_same_command_and_write_one_run(start, cache, tmp_path):
+    machines = ["--machines", "2", "--address", "127.0.0.1"]
+    content, first = start("two", *machines, "--machine-rank", "0")
+    _, second = start("two", *machines, "--machine-rank", "1")
+    two = ended(first)
+    ended(second)
+    same_story(run(content, cache=cache, out=tmp_path / "one").result, two)
+    assert [path.name for path in (tmp_path / "two").iterdir()] == [content.slug]
