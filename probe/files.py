@@ -34,8 +34,11 @@ WAYS_OUT = {
 
 def temporary(final: Path) -> Path:
     """A fresh name beside `final`, hidden, recognisable as unfinished, and telling whose it is."""
-    owner = f"{os.getpid()}@{socket.gethostname()}"
-    return final.with_name(f"{TEMPORARY}{final.name}-{owner}-{secrets.token_hex(4)}")
+    return final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}@{_host()}-{secrets.token_hex(4)}")
+
+
+def _host() -> str:
+    return socket.gethostname()[:32]  # a part of file names, which have a limit
 
 
 def make_folder(folder: Path) -> None:
@@ -150,7 +153,7 @@ def _sweep(final: Path) -> None:
     with suppress(OSError):
         for left in final.parent.glob(f"{glob.escape(begin)}*"):
             owner, _, host = left.name.removeprefix(begin).rpartition("-")[0].partition("@")
-            if host == socket.gethostname() and owner.isdigit() and not _alive(int(owner)):
+            if host == _host() and owner.isdigit() and not _alive(int(owner)):
                 if left.is_dir():
                     shutil.rmtree(left, ignore_errors=True)
                 else:
