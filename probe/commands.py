@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,8 @@ import click
 from probe.errors import UserError
 from probe.printable import one_line
 from probe.train.launch import GO_ON, inside, rank
+
+ALONE = 2.0  # seconds after which a process that is still there is the only one that failed
 
 
 @contextmanager
@@ -24,8 +27,9 @@ def plain_errors() -> Iterator[None]:
     except (UserError, click.ClickException, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
             raise  # a closed pipe, for one, is click's to handle
-        if rank() == 0:  # one line, however many processes fail
-            click.echo(f"error: {one_line(_told(error))}", err=True)
+        if rank() > 0:  # where all fail alike, process 0 says so and the launcher ends this one meanwhile
+            time.sleep(ALONE)
+        click.echo(f"error: {one_line(_told(error))}", err=True)
         sys.exit(2)
     except RuntimeError as error:
         if not (inside() and _peer_lost(error)):

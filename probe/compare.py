@@ -158,7 +158,9 @@ def _test_images(result: Mapping[str, Any]) -> Any:
     return (result["data"].get("fingerprints") or {}).get("test")
 
 
-def save(comparison: Mapping[str, Any], folder: Path, *, plots: bool = False) -> Path:
+def save(
+    comparison: Mapping[str, Any], folder: Path, *, plots: bool = False, cache: Path | None = None
+) -> Path:
     """Write the comparison as JSON, CSV, Markdown, LaTeX and a page, and its charts as files."""
     from probe.files import staged_folder, write_atomic
     from probe.report import comparison_page, exports
@@ -169,7 +171,7 @@ def save(comparison: Mapping[str, Any], folder: Path, *, plots: bool = False) ->
         "comparison.csv": exports.csv,
         "comparison.md": exports.markdown,
         "comparison.tex": exports.latex,
-        "comparison.html": comparison_page.render,
+        "comparison.html": lambda c: comparison_page.render(c, keep=cache),
     }
     with staged_folder(folder) as staged:
         for name, write in writers.items():
@@ -208,7 +210,7 @@ def command(
         key = [recipe.slug for recipe in grid.recipes()]
         comparison = table(fill(grid, cache=cache, out=out))
     digest = hashlib.sha256("\n".join(key).encode(errors="surrogateescape")).hexdigest()[:8]
-    return comparison, save(comparison, out / f"compare-{digest}", plots=plots)
+    return comparison, save(comparison, out / f"compare-{digest}", plots=plots, cache=cache)
 
 
 def _names(values: Sequence[str]) -> list[str]:

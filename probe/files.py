@@ -6,9 +6,11 @@ import ctypes
 import errno
 import glob
 import os
+import re
 import secrets
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +18,8 @@ from pathlib import Path
 from probe.errors import UserError
 
 TEMPORARY = ".tmp-"  # every unfinished file or folder carries this prefix, so that a later run can sweep it
+OWNER = re.compile(r"-(\d+)@([^@]*)-[0-9a-f]+$")  # how a temporary name ends
+A_DAY = 86_400.0  # seconds
 PRIVATE = 0o700  # features and predictions can reveal the images they came from
 
 WAYS_OUT = {
@@ -34,8 +38,11 @@ WAYS_OUT = {
 
 def temporary(final: Path) -> Path:
     """A fresh name beside `final`, hidden, recognisable as unfinished, and telling whose it is."""
-    owner = f"{os.getpid()}@{socket.gethostname()}"
-    return final.with_name(f"{TEMPORARY}{final.name}-{owner}-{secrets.token_hex(4)}")
+    return final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}@{_host()}-{secrets.token_hex(4)}")
+
+
+def _host() -> str:
+    return socket.gethostname()[:32]  # a part of file names, which have a limit
 
 
 def make_folder(folder: Path) -> None:
@@ -146,15 +153,26 @@ def _exchange(one: Path, other: Path) -> bool:
 
 def _sweep(final: Path) -> None:
     """Remove what killed writers of `final` left beside it."""
-    begin = f"{TEMPORARY}{final.name}-"
     with suppress(OSError):
-        for left in final.parent.glob(f"{glob.escape(begin)}*"):
-            owner, _, host = left.name.removeprefix(begin).rpartition("-")[0].partition("@")
-            if host == socket.gethostname() and owner.isdigit() and not _alive(int(owner)):
+        for left in final.parent.glob(f"{glob.escape(f'{TEMPORARY}{final.name}-')}*"):
+            if abandoned(left):
                 if left.is_dir():
                     shutil.rmtree(left, ignore_errors=True)
                 else:
                     left.unlink(missing_ok=True)
+
+
+def abandoned(path: Path) -> bool:
+    """Is the writer of this temporary file or folder gone? One on another machine is believed for a day."""
+    named = OWNER.search(path.name)
+    if named is None:
+        return True
+    if named[2] == _host():
+        return not _alive(int(named[1]))
+    try:
+        return time.time() - path.lstat().st_mtime > A_DAY
+    except OSError:  # gone by itself
+        return False
 
 
 def _alive(process: int) -> bool:

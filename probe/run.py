@@ -118,7 +118,7 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
             small = thumbnails.of_confusions(material.data["test"], result["diagnostics"])
             pages = {
                 thumbnails.FILE: json.dumps(small),
-                "report.html": page.render(result, thumbnails=small),
+                "report.html": page.render(result, thumbnails=small, keep=cache),
             }
         result["timing"] = clock.table()
         write(recipe, out, result, mine, material, guesses, work, pages)

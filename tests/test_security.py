@@ -8,7 +8,6 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-import tomllib
 
 import backbones
 

@@ -30,7 +30,7 @@ from probe.evaluate.diagnostics.diagnose import Model, diagnose
 from probe.evaluate.judge import Bench, Groups, Outcome, judge, versus
 
 REFERENCE = "erm"
-MOST_CLASSES = 100_000
+MOST_CLASSES = 20_000
 
 
 @dataclass(frozen=True)

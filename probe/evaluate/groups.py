@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones import reading
+from probe import sums
 from probe.errors import UserError, nearest
 from probe.recipe import RANKINGS, Reference
 
@@ -142,6 +143,8 @@ def from_run(folder: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
     """Thirds by the test accuracy of another run, the papers' reference model; class lists must agree."""
     path = folder / "result.json" if folder.is_dir() else folder
     try:
+        reading.regular(path)
+        sums.check(path)
         content = json.loads(reading.content(path))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read the reference run {folder}: {error}") from error

@@ -15,6 +15,7 @@ from probe.errors import UserError, nearest
 from probe.features.manifest import SHORT
 from probe.features.store import MANIFEST, SHARD_NAME, Problem, in_parallel, read_manifest, shard_problem
 from probe.location import cache_root
+from probe.seal import unsealed
 
 STATES = ("complete", "partial", "damaged")
 
@@ -43,8 +44,7 @@ def verify(cache: str | Path | None = None, names: Sequence[str] = ()) -> list[P
     """Read every byte of the named entries (or all) and return what is damaged; unfinished is not damaged."""
     root = cache_root(cache)
     found = [problem for folder in _chosen(root, names) for problem in _problems(folder)]
-    aside = None if names else stat_index.damage(root)
-    return found if aside is None else [*found, Problem(*aside)]
+    return found if names else [*found, *_problems_aside(root)]
 
 
 def remove(
@@ -110,6 +110,18 @@ def _problems(folder: Path) -> list[Problem]:
         found.append(Problem(folder / MANIFEST, str(error)))
     checked = in_parallel(lambda path: shard_problem(path, folder.name[-SHORT:]), paths.values())
     return found + [problem for problem in checked if problem]
+
+
+def _problems_aside(root: Path) -> list[Problem]:
+    """Of what else is kept in the cache: remembered digests, file lists of the hub, the script of pages."""
+    index = stat_index.damage(root)
+    found = [] if index is None else [Problem(*index)]
+    for path in sorted([*root.glob("hub/*/*.json"), *root.glob("report/*.json")]):
+        try:
+            unsealed(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            found.append(Problem(path, str(error)))
+    return found
 
 
 def _listed(folder: Path) -> Listed:

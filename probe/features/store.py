@@ -279,8 +279,10 @@ def _listing(folder: Path) -> Iterator[Path]:
 
 
 def _ours(path: Path) -> bool:
-    """Only what this module makes is ever removed."""
-    return path.name.startswith((files.TEMPORARY, LOCK)) or SHARD_NAME.fullmatch(path.name) is not None
+    """Only what this module makes is ever removed, and nothing that a living run is writing."""
+    if path.name.startswith(files.TEMPORARY):
+        return files.abandoned(path)
+    return path.name.startswith(LOCK) or SHARD_NAME.fullmatch(path.name) is not None
 
 
 def _identity(path: Path) -> tuple[str, int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from probe.printable import visible
@@ -16,7 +17,7 @@ from probe.report.words import gain_interval, percent, plural, signed
 Comparison = Mapping[str, Any]
 
 
-def render(comparison: Comparison) -> str:
+def render(comparison: Comparison, *, keep: Path | None = None) -> str:
     """One self-contained file, like the page of a run."""
     comparison = visible(comparison)
     charts = list(of_comparison(comparison))
@@ -33,7 +34,7 @@ def render(comparison: Comparison) -> str:
     said = [plural(len(rows), "run"), *(plural(len(v), k) for k, v in names.items() if k != "data")]
     if comparison["remarks"]:
         body.insert(0, element("section", remarks(comparison["remarks"]), aria_label="Remarks"))
-    return assemble(title, text(", ".join(said)), body, charts)
+    return assemble(title, text(", ".join(said)), body, charts, keep=keep)
 
 
 def _tables(comparison: Comparison) -> str:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cache
 from importlib import resources
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from probe.errors import UserError
@@ -27,8 +28,13 @@ POLICY = (
 )
 
 
-def render(result: Mapping[str, Any], *, thumbnails: Mapping[str, str] | None = None) -> str:
-    """The page of one run; `thumbnails` maps test ids to data URIs of small images.
+def render(
+    result: Mapping[str, Any],
+    *,
+    thumbnails: Mapping[str, str] | None = None,
+    keep: Path | None = None,
+) -> str:
+    """The page of one run; `thumbnails` maps test ids to data URIs of small images, `keep` is the cache.
 
     >>> Path("report.html").write_text(render(json.loads(Path("result.json").read_text())))
     """
@@ -52,7 +58,8 @@ def render(result: Mapping[str, Any], *, thumbnails: Mapping[str, str] | None = 
     if diagnostics:
         body.append(section("why", "Why", element("div", "".join(map(figure, diagnostics)), cls="panels")))
     body.append(section("reproduce", "Reproduce", sections.reproduce(result)))
-    return assemble(sections.title(result), sections.subtitle(result), body, [*results, *diagnostics])
+    shown = [*results, *diagnostics]
+    return assemble(sections.title(result), sections.subtitle(result), body, shown, keep=keep)
 
 
 WIDE = {"class-accuracy", "group-gains", "class-gains", "prediction-bias-groups", "t-sne"}
@@ -75,7 +82,9 @@ def section(name: str, heading: str, content: str) -> str:
     return element("section", element("h2", text(heading), id=name) + content, aria_labelledby=name)
 
 
-def assemble(title: str, subtitle: str, body: Iterable[str], shown: Iterable[Chart]) -> str:
+def assemble(
+    title: str, subtitle: str, body: Iterable[str], shown: Iterable[Chart], *, keep: Path | None = None
+) -> str:
     """A whole page from its sections; used by the page of a run and by that of a comparison."""
     sections_html = list(body)
     data = {
@@ -97,7 +106,7 @@ def assemble(title: str, subtitle: str, body: Iterable[str], shown: Iterable[Cha
         f'{top}<main id="content">{"".join(sections_html)}</main>'
         f"{element('footer', 'Written by mr2-probe. Accuracies are percentages; intervals are 95 %.')}"
         f'<script type="application/json" id="page-data">{json_in_script(data)}</script>'
-        f'<script type="text/plain" id="library">{library()}</script>'
+        f'<script type="text/plain" id="library">{library(keep)}</script>'
         f"<script>{_static('page.js')}</script></body></html>\n"
     )
 
@@ -116,14 +125,14 @@ def _static(name: str) -> str:
 
 
 @cache
-def library() -> str:
+def library(keep: Path | None = None) -> str:
     """Vega, Vega-Lite and vega-embed as one script that cannot end its own element.
 
     Putting it together takes seconds, so it is kept beside the feature cache, sealed, a file a version.
     """
     import vl_convert
 
-    kept = cache_root() / "report" / f"vega-{version('vl-convert-python')}.json"
+    kept = cache_root(keep) / "report" / f"vega-{version('vl-convert-python')}.json"
     with suppress(UserError, OSError, ValueError):  # absent, damaged or another user's: made again
         refuse_strangers(kept.parent, kept)
         return str(unsealed(kept.read_text(encoding="utf-8"))["script"])

@@ -59,11 +59,9 @@ def understood(*folders: Path) -> Iterator[None]:
         ) from error
 
 
-def write_page(folder: Path, result: Mapping[str, Any], small: Mapping[str, str] | None = None) -> Path:
-    """Write `report.html`, and the thumbnails it shows so that it can be written again."""
-    if small:
-        write_atomic(folder / thumbnails.FILE, json.dumps(dict(small)))
-    write_atomic(folder / PAGE, page.render(result, thumbnails=small or thumbnails.read(folder)))
+def write_page(folder: Path, result: Mapping[str, Any]) -> Path:
+    """Write `report.html` again, with the thumbnails that the run kept."""
+    write_atomic(folder / PAGE, page.render(result, thumbnails=thumbnails.read(folder)))
     return folder / PAGE
 
 
@@ -72,6 +70,8 @@ def report(source: Path, *, groups: str | None = None, plots: bool = False) -> R
     if source.suffix == ".parquet":
         from probe.evaluate import elsewhere
 
+        if source.is_file():
+            sums.check(source)
         result, folder = elsewhere.result(source, groups=groups), source.parent
         path = folder / f"{source.stem}-report.html"
         write_atomic(path, page.render(result))

@@ -11,7 +11,7 @@ import time
 
 from probe.progress import bar
 from torture.rows import rows
-from torture.runner import ENDLESS, Count, Lost, run
+from torture.runner import ENDLESS, Count, Lost, run, warm_up
 
 COLUMNS = "{:<44} {:>7} {:>9} {:>6}"
 
@@ -31,6 +31,7 @@ def main() -> int:
     counts: list[Count] = []
     begun = time.monotonic()
     end = begun + given.seconds
+    warm_up()
     with bar("torture", round(given.seconds), "s") as advance:
         shown = 0
 

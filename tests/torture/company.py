@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
-import signal
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -72,7 +70,7 @@ def eight(folder: Path) -> Case:
             running.append((process, ours))
         for process, _ in running[:doomed]:
             time.sleep(luck.random() * 0.2)
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
         seen, results, end = 0, set(), time.monotonic() + HANGS
         for process, ours in running[doomed:]:
             assert ours.poll(max(0.0, end - time.monotonic())), "one of them waits for ever"

@@ -4,6 +4,7 @@ from importlib import import_module
 
 from backbones.torchvision_ops import ensure_torchvision
 from probe import features
+from torture.rows import rows
 
 ensure_torchvision()  # before timm, which wants torchvision
 for library in (
@@ -15,3 +16,4 @@ for library in (
 ):
     import_module(library)
 assert callable(features.extract)  # the function, loaded by its first use
+rows()

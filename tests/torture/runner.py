@@ -68,6 +68,13 @@ def context() -> Any:
     return found
 
 
+def warm_up() -> None:
+    """Have the server load its libraries, so that no row pays for it."""
+    process = context().Process(target=int)
+    process.start()
+    process.join()
+
+
 def run(
     row: Torture,
     seed: int,
@@ -156,6 +163,9 @@ def _work(name: str, folder: Path, seed: int, pipe: Connection) -> None:
     import torch
 
     torch.set_num_threads(1)
+    silence = os.open(os.devnull, os.O_WRONLY)  # what is said inside is heard by the cases that listen
+    for number in (1, 2):
+        os.dup2(silence, number)
     (row,) = (row for row in rows() if row.name == name)
     cases: list[Case] = []
     pipe.send(_answer(lambda: cases.append(row.begin(folder))))

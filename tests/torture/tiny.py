@@ -94,6 +94,7 @@ READERS: dict[str, Any] = {
 
 
 def leftovers(*folders: Path) -> list[str]:
-    """What should not be there once a command has ended well."""
+    """What should not be there once a command has ended well: unfinished files, locks, and the folder that
+    a training works in, which is the run's name behind a dot."""
     hidden = [p for folder in folders if folder.exists() for p in folder.rglob(".*")]
     return sorted(str(p) for p in hidden if p.name.startswith((TEMPORARY, ".lock", ".timm")))
