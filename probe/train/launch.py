@@ -70,6 +70,8 @@ def launch(world: World, words: Sequence[str]) -> int:
         raise UserError(
             f"cannot start {world.processes} processes: this machine has {have}; use at most {limit}"
         )
+    if world.config is not None:  # Accelerate's launcher would say in many lines what is wrong with it
+        sharding.check_file(world.config, world.total)
     os.environ[ASKED] = str(world.total)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // world.processes)))
     command = ["-m", "probe.cli", *words]
@@ -83,7 +85,6 @@ def _on_gpus(world: World, command: list[str]) -> int:
     if world.machines > 1:
         flags += ["--main_process_ip", world.address, "--main_process_port", str(world.port)]
     if world.config is not None:
-        sharding.read(world.config)  # Accelerate's launcher would say in many lines what is wrong with it
         flags = ["--config_file", str(world.config), *flags]
         flags += [word for name, value in sharding.LOADS_EVERYWHERE.items() for word in (f"--{name}", value)]
     else:

@@ -69,6 +69,15 @@ def read(config: Path) -> tuple[str, dict[str, Any]]:
     return kind, given.fsdp_config or {}
 
 
+def check_file(config: Path, processes: int) -> None:
+    """Refuse a configuration that this many processes cannot have."""
+    kind, _ = read(config)
+    if kind == "FSDP" and processes < 2:
+        raise UserError(
+            f"{config} asks for FSDP, which splits weights between processes; use --gpus 2 or more"
+        )
+
+
 def check_kind(kind: str) -> None:
     """Refuse the ways of splitting weights that are not FSDP.
 

@@ -167,6 +167,11 @@ def test_layers_that_are_not_there_are_named_with_those_that_are(config, monkeyp
         sharding.check_weights(scalar, sharding.check(Train()))
 
 
+def test_one_process_has_nobody_to_split_weights_with(config):
+    with pytest.raises(UserError, match="splits weights between processes; use --gpus 2 or more"):
+        launch.launch(World(1, config=config(fsdp_version=2)), [])
+
+
 @pytest.mark.parametrize("kind", ["DEEPSPEED", "MEGATRON_LM"])
 def test_other_ways_to_spread_weights_are_refused_and_the_way_is_named(config, monkeypatch, kind):
     import accelerate
