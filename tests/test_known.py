@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -47,6 +50,20 @@ def test_the_second_run_does_not_load_the_backbone(weights, colours, cache, monk
     for name in (*known.NUMBERS, "preprocessing"):
         assert getattr(second.backbone, name) == getattr(first.backbone, name)
     assert second.backbone.digest() == first.backbone.digest()
+
+
+def test_a_known_backbone_whose_features_are_gone_extracts_them_again(weights, colours, cache, tmp_path):
+    words = ["--backbone", "effnet-lite0", "--weights", str(weights), "--image-size", "32"]
+    command = [sys.executable, "-m", "probe.cli", "extract", *words, "--data", str(colours)]
+    os.utime(weights, (1e9, 1e9))
+    time.sleep(max(0.0, stat_index.RACY / 1e9 - (time.time() - weights.stat().st_ctime)))
+    for _ in range(2):  # in processes of their own: what is imported when matters
+        done = subprocess.run([*command, "--cache", tmp_path / "c"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "images/s" in done.stdout
+        assert len(list((tmp_path / "c" / known.FOLDER).iterdir())) == 1
+        for entry in (tmp_path / "c").glob("effnet-lite0-*"):
+            shutil.rmtree(entry)
 
 
 def test_what_is_more_than_identity_loads_the_real_one(weights, colours, cache):

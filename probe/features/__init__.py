@@ -20,6 +20,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value  # importing the submodule `extract` has put the module under this name
-    return value
+    home = import_module(f"{__name__}.{_HOMES[name]}")
+    # Importing the submodule `extract` has put the module under its name: set every name of a home at once.
+    globals().update({other: getattr(home, other) for other in _HOMES if _HOMES[other] == _HOMES[name]})
+    return globals()[name]
