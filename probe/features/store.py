@@ -222,18 +222,17 @@ class Entry:
         body = {"key": self.key.ingredients, "rows": sum(s["rows"] for s in shards), "shards": shards}
         final = self.folder / MANIFEST
         staged = files.temporary(final)
-        self._write(staged, sealed(body))
-        with files.named_failures(final):
-            try:
-                # A link, unlike a rename, refuses to replace a manifest that is there already.
-                final.hardlink_to(staged)
-                files.flush_folder(self.folder)
-            except (FileExistsError, FileNotFoundError):
-                pass
-            except OSError:  # no hard links on this file system
-                files.write_atomic(final, sealed(body))
-            finally:
-                staged.unlink(missing_ok=True)
+        try:
+            self._write(staged, sealed(body))
+            # A link, unlike a rename, refuses to replace a manifest that is there already.
+            final.hardlink_to(staged)
+            files.flush_folder(self.folder)
+        except (FileExistsError, FileNotFoundError):
+            pass
+        except OSError:  # no hard links on this file system
+            files.write_atomic(final, sealed(body))
+        finally:
+            staged.unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Remove what killed runs left in a complete entry: temporary files, marks, shards nobody lists."""

@@ -83,6 +83,8 @@ def eight(folder: Path) -> Case:
         assert len(results) == 1, "they do not agree"
         if kind != "nothing" and not doomed:
             assert seen == IMAGES, f"{seen} images were read, of {IMAGES}, with {kind}"
+        if doomed:  # one may have died when all others were through: the next to come tidies up
+            _extract(cache, "record locks", 0.0, 0.0, None)
         left = [path.name for path in cache.rglob(".*")]
         assert not left, f"{left[0]} outlives its owner"
         assert inventory.verify(cache) == []
