@@ -17,6 +17,7 @@ TARGETS = {
     "finetune": {"--backbone": "BACKBONE", "--data": "DATA", "--gpus": "GPUS", "--method": "METHOD"},
     "compare": {"--backbones": "BACKBONES", "--data": "DATA", "--methods": "METHODS", "--seeds": "SEEDS"},
 }
+GIVEN = {name for flags in TARGETS.values() for name in flags.values()} | {"ARGS", "PYTHON"}
 HOSTILE = [
     "$(touch mark)",
     "$(shell touch mark)",
@@ -48,7 +49,9 @@ def place(tmp_path):
 
 def make(place, target, given, *, by_environment=False):
     words = [f"{name}={value}" for name, value in given.items()]
-    environment = {**os.environ, **(given if by_environment else {})}
+    # `make test` gives its own variables to everything it starts, this make too
+    outside = {name: value for name, value in os.environ.items() if name not in GIVEN}
+    environment = {**outside, **(given if by_environment else {})}
     places = ["BIN=bin", "READY=ready", "-f", str(MAKEFILE)]
     command = ["make", *places, target, *([] if by_environment else words)]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, env=environment)
