@@ -168,14 +168,15 @@ def abandoned(path: Path) -> bool:
     if named is None:
         return True
     if named[2] == _host():
-        return not _alive(int(named[1]))
+        return not alive(int(named[1]))
     try:
         return time.time() - path.lstat().st_mtime > A_DAY
     except OSError:  # gone by itself
         return False
 
 
-def _alive(process: int) -> bool:
+def alive(process: int) -> bool:
+    """Does this machine have a process of that number?"""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

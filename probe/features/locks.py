@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from probe.files import alive
+
 try:
     import fcntl
 except ImportError:  # not a POSIX system
@@ -103,14 +105,4 @@ def _abandoned(mark: Path) -> bool:
         return True
     if age > STALE_SECONDS or not pid.isdigit():
         return True
-    return host == socket.gethostname() and not _alive(int(pid))
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
+    return host == socket.gethostname() and not alive(int(pid))

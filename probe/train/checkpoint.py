@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from probe.errors import UserError
-from probe.files import TEMPORARY, named_failures, staged_folder, write_atomic
+from probe.files import TEMPORARY, abandoned, named_failures, staged_folder, write_atomic
 from probe.seal import sealed, unsealed
 from probe.sums import file_digest
 from probe.train import shards
@@ -77,7 +77,7 @@ def latest(folder: Path, digest: str) -> State | None:
     """The newest checkpoint that is sound; None where there is none. Leftovers of a kill are swept."""
     if not folder.is_dir():
         return None
-    for leftover in folder.glob(f"{TEMPORARY}*"):
+    for leftover in filter(abandoned, folder.glob(f"{TEMPORARY}*")):
         shutil.rmtree(leftover, ignore_errors=True)
     for path in reversed(_all(folder)):
         try:
