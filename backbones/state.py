@@ -77,8 +77,12 @@ def the_weights_file(path: Path) -> Path:
 @contextmanager
 def strictly(what: str | Path) -> Iterator[None]:
     """Turn a library's refusal, or its report of a strict load, into one line with the first wrong keys."""
+    from safetensors import SafetensorError
+
     try:
         yield
+    except SafetensorError as error:
+        raise UserError(f"{what} is damaged: {error}; copy or download it again") from error
     except pickle.UnpicklingError as error:
         raise _refused(what, error) from error
     except (RuntimeError, KeyError, ValueError) as error:
