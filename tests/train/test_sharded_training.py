@@ -10,19 +10,11 @@ from pathlib import Path
 import pytest
 import sharded_world
 from safetensors.torch import load_file
-from training_world import distance, same_bits, tiny_resnet, tiny_vit
+from training_world import distance, same_bits, tiny_vit
 
 from probe.train import weights as tuned
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    tiny_vit(folder / "vit")
-    tiny_resnet(folder / "rn")
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,9 @@ from pathlib import Path
 import pytest
 import two_processes
 from safetensors.torch import load_file
-from training_world import distance, tiny_resnet, tiny_vit
+from training_world import distance
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    tiny_vit(folder / "vit")
-    tiny_resnet(folder / "rn")
-    return folder
 
 
 @pytest.fixture(scope="module")
