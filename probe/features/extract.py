@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -203,11 +204,12 @@ def _compute(
     loader = Loader(job.split, job.backbone.preprocessing)
     all_labels = np.array(job.split.labels)
     with Claims(job.entry.folder) as claims:
-        stream = encoded(_asked(job, missing, claims), loader, encoder, job.workers)
-        for shard, features, index in _assembled(job, stream, advance):
-            labels = torch.from_numpy(all_labels[index.numpy()])
-            written.append(job.entry.save(shard, features, labels, index))
-            claims.release(shard)
+        asked = _asked(job, missing, claims)
+        with closing(encoded(asked, loader, encoder, job.workers)) as stream:
+            for shard, features, index in _assembled(job, stream, advance):
+                labels = torch.from_numpy(all_labels[index.numpy()])
+                written.append(job.entry.save(shard, features, labels, index))
+                claims.release(shard)
 
 
 def _asked(job: Job, missing: list[int], claims: Claims) -> Iterator[Asked]:

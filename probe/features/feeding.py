@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 
@@ -22,6 +22,7 @@ from probe.features.loading import Batch, Loader
 
 Asked = tuple[int, range]  # shard, rows
 Encoded = tuple[Batch, Tensor]
+Stream = Generator[Encoded, None, None]
 AHEAD = 2  # batches in flight for each stream or worker: bounds the memory, whatever the number of images
 
 
@@ -33,13 +34,16 @@ def default_workers(device: torch.device) -> int:
     return min(16, max(1, cores - 1))
 
 
-def encoded(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: int) -> Iterator[Encoded]:
-    """Load and encode every batch; `asked` is drawn lazily, results keep its order."""
+def encoded(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: int) -> Stream:
+    """Load and encode every batch; `asked` is drawn lazily, results keep its order.
+
+    Close the stream when done, also on failure: until then torch has one thread, and cores are at work.
+    """
     feed = _streams if encoder.device.type == "cpu" else _processes
     return feed(asked, loader, encoder, workers)
 
 
-def _streams(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: int) -> Iterator[Encoded]:
+def _streams(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: int) -> Stream:
     def work(one: Asked) -> Encoded:
         batch = loader[one]
         result = batch, encoder(batch.pixels)
@@ -62,7 +66,7 @@ def _streams(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: 
         torch.set_num_threads(threads)
 
 
-def _processes(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: int) -> Iterator[Encoded]:
+def _processes(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: int) -> Stream:
     from torch.utils.data import DataLoader
 
     batches: Iterable[Batch] = DataLoader(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from probe import distributed
@@ -41,6 +42,7 @@ def of(training: Training) -> checkpoint.State:
     about = {
         "digest": training.digest,
         "processes": training.processes,
+        "threads": torch.get_num_threads(),
         "micro_batch": training.micro_batch,
         "logged": training.log.count,
         "position": asdict(training.position),
@@ -80,6 +82,8 @@ def not_finite(training: Training) -> str | None:
 def restore(training: Training, state: checkpoint.State) -> None:
     """Make `training` what it was when `state` was taken of it."""
     about, tensors = state.about, state.tensors
+    # How sums are split between threads decides their last bits.
+    torch.set_num_threads(about.get("threads", torch.get_num_threads()))
     training.network.take(tensors["network"])
     shards.load(training.method, tensors.get("method", {}))
     checkpoint.into_optimizer(training.optimizer, tensors.get("optimizer", {}), about["optimizer"])

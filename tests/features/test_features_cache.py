@@ -14,7 +14,7 @@ import torch
 from probe import features
 from probe.data import Split
 from probe.errors import UserError
-from probe.features import encoding, feeding
+from probe.features import encoding, feeding, store
 from probe.features.manifest import key_of
 from probe.location import cache_root
 from probe.seal import sealed, unsealed
@@ -168,6 +168,24 @@ def test_threads_are_given_back(tmp_path):
     before = torch.get_num_threads()
     take(tmp_path)
     assert torch.get_num_threads() == before
+
+
+def test_threads_are_given_back_at_once_after_a_failure(tmp_path, monkeypatch):
+    """Not when garbage is collected: that may be amid a training, whose last bits it would change."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+
+    def no_room(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.Entry, "save", no_room)
+    try:
+        with pytest.raises(OSError, match="No space left") as caught:
+            take(tmp_path)
+        assert caught.traceback  # its frames hold the stream alive
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_batch_too_large_for_the_device_is_halved(tmp_path):

@@ -77,6 +77,16 @@ def test_after_kill_9_in_a_step_the_same_command_ends_with_the_same_bits(
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
+def test_a_training_goes_on_with_the_threads_it_began_with(tmp_path, spawn, uninterrupted):
+    spawn(victims.killed_after, 20, "features", tmp_path, often=True)
+    torch.set_num_threads(2)  # as on another machine; it may change the last bits
+    try:
+        assert same_bits(finish(features(tmp_path)), uninterrupted)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_a_resumed_training_knows_the_whole_course_of_its_margins(tmp_path, spawn):
     whole = features(None)
     finish(whole)
