@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -27,7 +26,6 @@ from probe.errors import UserError
 from probe.files import TEMPORARY, abandoned, named_failures, staged_folder, write_atomic
 from probe.seal import sealed, unsealed
 from probe.sums import file_digest
-from probe.train import shards
 from probe.train.window import Diverged
 
 log = logging.getLogger("probe.train")
@@ -110,31 +108,3 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def _all(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name.isdigit())
-
-
-def of_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The optimiser's memory as tensors `<parameter>.<name>` and plain numbers."""
-    tensors, numbers = {}, {}
-    for parameter, memory in optimizer.state_dict()["state"].items():
-        for name, value in memory.items():
-            key = f"{parameter}.{name}"
-            if isinstance(value, Tensor):
-                tensors[key] = shards.whole(value.detach()).cpu()
-            elif value is not None:
-                numbers[key] = value
-    return tensors, numbers
-
-
-def into_optimizer(
-    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]
-) -> None:
-    """The inverse of `of_optimizer`."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    memory: dict[int, dict[str, Any]] = {}
-    for key, value in {**tensors, **numbers}.items():
-        number, _, name = key.partition(".")
-        of = parameters[int(number)]
-        if isinstance(value, Tensor) and value.shape == of.shape:  # not a count of steps
-            value = shards.like(of, value)
-        memory.setdefault(int(number), {})[name] = value
-    optimizer.load_state_dict({"state": memory, "param_groups": optimizer.state_dict()["param_groups"]})

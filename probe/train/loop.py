@@ -106,10 +106,9 @@ class Training:
         if s.micro_batch == "auto" or (self.processes > 1 and not self.sharded):
             self.micro_batch, unused = rehearsal.rehearse(self, objective, optimizer)
             self.accelerator.ddp_handler.find_unused_parameters = unused
-        self.objective, prepared = runtime.prepare(self.accelerator, objective, optimizer)
+        self.engine = runtime.engine(self.accelerator, objective, optimizer, clip=s.clip)
         self.bare = objective
         self.average = None if s.ema is None else Average(self.network, s.ema)
-        self.optimizer, self.apply = prepared.optimizer, runtime.stepper(self.accelerator, prepared)
         self.start = self.network.snapshot()  # after the processes have agreed on it
         if s.trackers:
             self.accelerator.init_trackers(
@@ -168,7 +167,7 @@ class Training:
         begin, shown, waiting = time.perf_counter(), 0.0, 0
         for window, size in self._windows():
             rate = self.rate * schedule.factor(epoch * self.per_epoch + p.step, self.total, self.warmup)
-            optim.set_rate(self.optimizer, rate)
+            optim.set_rate(self.engine.optimizer, rate)
             self._last, loss = window, self.method.step(window)
             if self.average is not None:
                 self.average.update(self.network, p.steps)
@@ -212,17 +211,7 @@ class Training:
             yield self.window(parts, sampler.weights(len(batch)), place), len(batch)
 
     def window(self, parts: list[Any], weights: list[float], place: tuple[int | str, ...]) -> Window:
-        return Window(
-            parts,
-            weights,
-            self.objective,
-            self.optimizer,
-            self.accelerator,
-            apply=self.apply,
-            clip=self.settings.clip,
-            position=place,
-            ids=self.feed.ids,
-        )
+        return Window(parts, weights, self.engine, place, self.feed.ids)
 
     def sampler_of(self) -> Sampler:
         return Sampler(
@@ -249,7 +238,8 @@ class Training:
     def restart(self) -> None:
         """Give the network its weights at step 0, and the optimiser and the average no memory."""
         self.network.take(self.start)
-        self.optimizer.state.clear()
+        self.engine.optimizer.state.clear()
+        self.engine.weights_changed()
         if self.average is not None:
             self.average.restart(self.network)
 
@@ -283,6 +273,7 @@ class Training:
 
     def release(self) -> Objective:
         """Network and method as they were given, with the weights of now, whole and on the CPU."""
+        self.engine.close()
         if self.sharded:
             shards.load(self.whole, shards.snapshot(self.bare.state_dict()))
             self.whole.eval()
@@ -314,7 +305,7 @@ class Training:
     def _save(self) -> Path | None:
         path = None
         self._check_numbers()
-        if self.folder is not None and (self.rank == 0 or self.sharded):  # shards: by all together
+        if self.folder is not None and (self.rank == 0 or self.engine.parted):
             self.log.flush()
             state = snapshot.of(self)
             if self.rank == 0:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from probe.train.engine import Engine
 from probe.train.window import Window
 
 if TYPE_CHECKING:
@@ -32,17 +33,9 @@ def rehearse(training: Training, objective: nn.Module, optimizer: Any) -> tuple[
         part = sampler.parts(sampler.epoch(0)[0], training.rank)[0]
         batch = next(training.feed.training(0, [part], training.method.views)).to(training.device)
         batch = batch if training.mix is None else training.mix(batch)
-        window = Window(
-            [batch],
-            [1.0],
-            objective,
-            optimizer,
-            training.accelerator,
-            apply=optimizer.step,
-            clip=None,
-            position=(training.seed, 0, 0, training.rank),
-            ids=training.feed.ids,
-        )
+        engine = Engine(training.accelerator, objective, optimizer)
+        place = (training.seed, 0, 0, training.rank)
+        window = Window([batch], [1.0], engine, place, training.feed.ids)
         with window.statistics_kept():
             window.gradients()
         unused = any(p.grad is None for p in window.parameters)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from probe.distributed import leave_at_exit
 from probe.errors import UserError
 from probe.train import sharding
+from probe.train.engine import Engine, Sharded
 from probe.train.launch import check_world
 from probe.train.settings import Train
 
@@ -57,13 +57,13 @@ def accelerator(settings: Train, folder: Path | None = None) -> Any:
     return found
 
 
-def prepare(accelerator: Any, objective: Any, optimizer: Any) -> tuple[Any, Any]:
-    """Accelerate's wrappers around both, without torch's note about a word that Accelerate passes on."""
+def engine(accelerator: Any, objective: Any, optimizer: Any, *, clip: float | None) -> Engine:
+    """What trains `objective` in the way that this world was started."""
     if accelerator.is_fsdp2:
-        return _shard(accelerator, objective, optimizer)
-    with warnings.catch_warnings():
+        return Sharded(accelerator, *_shard(accelerator, objective, optimizer), clip=clip)
+    with warnings.catch_warnings():  # torch's note about a word that Accelerate passes on
         warnings.filterwarnings("ignore", message=".*broadcast_buffers", category=FutureWarning)
-        return accelerator.prepare(objective, optimizer)
+        return Engine(accelerator, *accelerator.prepare(objective, optimizer), clip=clip)
 
 
 def _shard(accelerator: Any, objective: Any, optimizer: Any) -> tuple[Any, Any]:
@@ -76,14 +76,3 @@ def _shard(accelerator: Any, objective: Any, optimizer: Any) -> tuple[Any, Any]:
     split, prepared = accelerator.prepare(objective, optimizer)
     register_fsdp_forward_method(split, "scores")
     return split, prepared
-
-
-def stepper(accelerator: Any, prepared: Any) -> Callable[[], Any]:
-    """What makes an update: the wrapper where it has work to do (scaling, sharding), else the optimiser.
-
-    (The wrapper looks for absent libraries on the disk at every step.)
-    """
-    from accelerate.optimizer import AcceleratedOptimizer
-
-    plain = type(prepared) is AcceleratedOptimizer and accelerator.scaler is None
-    return prepared.optimizer.step if plain else prepared.step

@@ -37,7 +37,7 @@ class Progress:
 
 def of(training: Training) -> checkpoint.State:
     """Weights, memories and the position; randomness is a function of the last. All tensors are whole."""
-    memory, numbers = checkpoint.of_optimizer(training.optimizer)
+    memory, numbers = training.engine.memory()
     scaler = training.accelerator.scaler
     about = {
         "digest": training.digest,
@@ -65,7 +65,7 @@ def not_finite(training: Training) -> str | None:
     """The name of a weight or memory that is no longer a number, if there is one."""
     memory = {
         f"optimizer memory {number}.{name}": value
-        for number, one in training.optimizer.state_dict()["state"].items()
+        for number, one in training.engine.optimizer.state_dict()["state"].items()
         for name, value in one.items()
         if isinstance(value, Tensor)
     }
@@ -86,7 +86,8 @@ def restore(training: Training, state: checkpoint.State) -> None:
     torch.set_num_threads(about.get("threads", torch.get_num_threads()))
     training.network.take(tensors["network"])
     shards.load(training.method, tensors.get("method", {}))
-    checkpoint.into_optimizer(training.optimizer, tensors.get("optimizer", {}), about["optimizer"])
+    training.engine.weights_changed()
+    training.engine.remember(tensors.get("optimizer", {}), about["optimizer"])
     training.best = tensors.get("best", {})
     if training.average is not None:
         for name, value in tensors["average"].items():

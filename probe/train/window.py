@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from probe.errors import UserError
-from probe.train import shards
 from probe.train.batch import Batch
+from probe.train.engine import Engine
 from probe.train.streams import seed as stream
 from probe.train.streams import set_seed
 
@@ -44,17 +42,13 @@ class Window:
 
     parts: Sequence[Batch]
     weights: Sequence[float]
-    objective: nn.Module  # as Accelerate prepared it
-    optimizer: Optimizer
-    accelerator: Any
-    apply: Callable[[], Any]  # the optimiser's step, as Accelerate wants it called
-    clip: float | None
+    engine: Engine
     position: tuple[int | str, ...]  # (seed, epoch, step, process): where dropout's stream starts
     ids: Sequence[str]  # of the training set, for messages
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        return [p for group in self.optimizer.param_groups for p in group["params"]]
+        return self.engine.parameters
 
     def gradients(self) -> float:
         """Put the joined batch's gradient into the parameters and return its loss.
@@ -62,38 +56,34 @@ class Window:
         Each micro-batch counts by its number of samples, so the last window of an epoch is right too.
         Called again, it repeats the same dropout.
         """
-        for parameter in self.parameters:
-            parameter.grad = None
+        engine = self.engine
+        engine.forget()
         total = 0.0
         for number, (batch, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
-            last = number == len(self.parts) - 1
             set_seed(stream(*self.position, number), batch.targets.device)
-            with nullcontext() if last else self.accelerator.no_sync(self.objective):
-                loss = self.objective(batch)
+            with engine.alone(last=number == len(self.parts) - 1):
+                loss = engine.objective(batch)
                 value = float(loss.detach())
                 if not value - value == 0:
                     raise self._diverged(f"the loss is {value} at", batch)
-                self.accelerator.backward(loss if weight == 1 else loss * weight)
+                engine.backward(loss if weight == 1 else loss * weight)
             total += weight * value
         return total
 
     def update(self) -> None:
         """Clip and step."""
-        if self.clip is not None:
-            self.accelerator.unscale_gradients()
-            # torch's own: Accelerate's first compares lists of sharded parameters, which cannot be compared
-            norm = float(shards.whole(torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)))
-            # fp16's scaler looks for infinities itself, skips the step and halves its scale.
-            if not norm - norm == 0 and self.accelerator.scaler is None:
-                raise self._diverged(f"the gradient's norm is {norm} at", self.parts[-1])
-        self.apply()
+        norm = self.engine.clipped()
+        # fp16's scaler looks for infinities itself, skips the step and halves its scale.
+        if norm is not None and not norm - norm == 0 and self.engine.scaler is None:
+            raise self._diverged(f"the gradient's norm is {norm} at", self.parts[-1])
+        self.engine.step()
 
     @contextmanager
     def statistics_kept(self) -> Iterator[None]:
         """Inside the block nothing that a forward pass remembers (batch-norm, class statistics) moves."""
         kept = [
             (module, name, buffer, buffer.clone())
-            for module in self.objective.modules()
+            for module in self.engine.objective.modules()
             for name, buffer in module._buffers.items()
             if buffer is not None
         ]

@@ -1,0 +1,94 @@
+"""What a step is made with: the objective and the optimiser, and the machinery around both."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from probe.train import shards
+
+
+class Engine:
+    """One process, or several with the same weights."""
+
+    parted = False  # does a process hold only a part? What is saved is then put together by all of them
+
+    def __init__(
+        self, accelerator: Any, objective: nn.Module, optimizer: Any, *, clip: float | None = None
+    ) -> None:
+        """`objective` and `optimizer` are bare, or as Accelerate prepared them."""
+        self.accelerator, self.objective, self.clip = accelerator, objective, clip
+        self.scaler = accelerator.scaler
+        self.optimizer: Optimizer = getattr(optimizer, "optimizer", optimizer)
+        self._members = [p for group in self.optimizer.param_groups for p in group["params"]]
+        # Accelerate's wrapper steps with a scaler; it also looks for absent libraries on the disk every time.
+        self.step = self.optimizer.step if self.scaler is None else optimizer.step
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """All that is trained; after a backward pass they hold gradients."""
+        return self._members
+
+    def forget(self) -> None:
+        """No gradients."""
+        for parameter in self._members:
+            parameter.grad = None
+
+    def alone(self, last: bool) -> AbstractContextManager[Any]:
+        """Forward and backward of a micro-batch; processes add up their gradients at the last one."""
+        return nullcontext() if last else self.accelerator.no_sync(self.objective)
+
+    def backward(self, loss: Tensor) -> None:
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+
+    def clipped(self) -> float | None:
+        """Clip the gradient, where that is asked for; its norm before."""
+        if self.clip is None:
+            return None
+        self.accelerator.unscale_gradients()
+        # torch's own: Accelerate's first compares lists of sharded parameters, which cannot be compared
+        return float(shards.whole(torch.nn.utils.clip_grad_norm_(self._members, self.clip)))
+
+    def memory(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The optimiser's memory, whole: tensors `<parameter>.<name>`, and plain numbers."""
+        tensors, numbers = {}, {}
+        for parameter, memory in self.optimizer.state_dict()["state"].items():
+            for name, value in memory.items():
+                key = f"{parameter}.{name}"
+                if isinstance(value, Tensor):
+                    tensors[key] = shards.whole(value.detach()).cpu()
+                elif value is not None:
+                    numbers[key] = value
+        return tensors, numbers
+
+    def remember(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+        """The inverse of `memory`."""
+        memory: dict[int, dict[str, Any]] = {}
+        for key, value in {**tensors, **numbers}.items():
+            number, _, name = key.partition(".")
+            of = self._members[int(number)]
+            if isinstance(value, Tensor) and value.shape == of.shape:  # not a count of steps
+                value = shards.like(of, value)
+            memory.setdefault(int(number), {})[name] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": memory, "param_groups": groups})
+
+    def weights_changed(self) -> None:
+        """Somebody else than `step` has put weights into the network."""
+
+    def close(self) -> None:
+        """Nothing will be trained any more."""
+
+
+class Sharded(Engine):
+    """Every process has a part of every weight (FSDP)."""
+
+    parted = True
+
+    def alone(self, last: bool) -> AbstractContextManager[Any]:
+        self.objective.set_requires_gradient_sync(last)  # type: ignore[operator]
+        return nullcontext()
