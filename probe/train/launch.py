@@ -85,8 +85,7 @@ def _on_gpus(world: World, command: list[str]) -> int:
     if world.machines > 1:
         flags += ["--main_process_ip", world.address, "--main_process_port", str(world.port)]
     if world.config is not None:
-        flags = ["--config_file", str(world.config), *flags]
-        flags += [word for name, value in sharding.LOADS_EVERYWHERE.items() for word in (f"--{name}", value)]
+        flags = ["--config_file", str(world.config), *flags, *sharding.flags(world.config)]
     else:
         flags += ["--mixed_precision", "no", "--dynamo_backend", "no"]
         flags += ["--multi_gpu"] if world.total > 1 else []

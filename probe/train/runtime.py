@@ -12,7 +12,7 @@ import torch
 
 from probe.distributed import leave_at_exit
 from probe.errors import UserError
-from probe.train import sharding
+from probe.train import deepspeed_file, sharding
 from probe.train.engine import Engine, Sharded
 from probe.train.launch import check_world
 from probe.train.settings import Train
@@ -34,6 +34,10 @@ def accelerator(settings: Train, folder: Path | None = None) -> Any:
         if find_spec(tracker) is None:
             raise UserError(f"the tracker {tracker} is not installed; pip install {tracker}, or leave it out")
     plugin = sharding.check(settings) if sharding.asked() else None
+    if deepspeed_file.asked() is not None:
+        sharding.check_recipe(settings)
+    # Accelerate imports DeepSpeed wherever it is installed, which then says on stdout what it found.
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     AcceleratorState._reset_state()  # a process may train several times, in different precisions
     found = Accelerator(
         # Without this word a CPU world of many processes silently becomes many worlds of one.
@@ -47,6 +51,8 @@ def accelerator(settings: Train, folder: Path | None = None) -> Any:
     if plugin is not None:
         sharding.honour(found, plugin)
     sharding.check_kind(found.distributed_type.value)
+    if found.distributed_type.value == "DEEPSPEED":
+        raise UserError("start DeepSpeed with --accelerate-config FILE, not by Accelerate's own launcher")
     leave_at_exit()
     check_world()
     world = int(os.environ.get("WORLD_SIZE", 1))
@@ -59,6 +65,13 @@ def accelerator(settings: Train, folder: Path | None = None) -> Any:
 
 def engine(accelerator: Any, objective: Any, optimizer: Any, *, clip: float | None) -> Engine:
     """What trains `objective` in the way that this world was started."""
+    zero = deepspeed_file.asked()
+    if zero is not None:
+        from probe.train.zero import Zero
+
+        if accelerator.native_amp:
+            objective.forward = accelerator.autocast()(objective.forward)
+        return Zero(accelerator, objective, optimizer, clip=clip, zero=zero)
     if accelerator.is_fsdp2:
         return Sharded(accelerator, *_shard(accelerator, objective, optimizer), clip=clip)
     with warnings.catch_warnings():  # torch's note about a word that Accelerate passes on

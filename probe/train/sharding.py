@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probe.errors import UserError
+from probe.train import deepspeed_file
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 ASKED = "ACCELERATE_USE_FSDP"  # set by Accelerate's launcher
 # Every process loads its own weights; otherwise transformers would leave them empty on all but one.
 LOADS_EVERYWHERE = {"fsdp_cpu_ram_efficient_loading": "false"}
-REFUSED = ("DEEPSPEED", "MEGATRON_LM", "TP")
+SPLITTING = ("FSDP", "DEEPSPEED")
+REFUSED = ("MEGATRON_LM", "TP")
 RENAMED = {"fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP"}
 
 # What cannot be, and what to do instead: of the configuration, and of the recipe beside it.
@@ -43,10 +45,10 @@ PLUGIN: Refusals = {
     ),
 }
 RECIPE: Refusals = {
-    "FSDP trains in fp32 or bf16 here; set train.precision=bf16": lambda s: s.precision == "fp16",
-    "FSDP wants plain weights; set train.channels_last=false": lambda s: s.channels_last,
-    "what fits into memory cannot be tried out with FSDP; set train.micro_batch to a number": lambda s: (
-        s.micro_batch == "auto"
+    "split weights train in fp32 or bf16 here; set train.precision=bf16": lambda s: s.precision == "fp16",
+    "split weights are laid out plainly; set train.channels_last=false": lambda s: s.channels_last,
+    "what fits into memory cannot be tried out with split weights; set train.micro_batch to a number": (
+        lambda s: s.micro_batch == "auto"
     ),
 }
 
@@ -56,8 +58,8 @@ def asked() -> bool:
     return os.environ.get(ASKED, "").lower() == "true"
 
 
-def read(config: Path) -> tuple[str, dict[str, Any]]:
-    """How an Accelerate configuration file wants to train, and its `fsdp_config`."""
+def read(config: Path) -> tuple[str, Any]:
+    """How an Accelerate configuration file wants to train, and all that it says."""
     from accelerate.commands.config.config_args import load_config_from_file
 
     try:
@@ -66,41 +68,63 @@ def read(config: Path) -> tuple[str, dict[str, Any]]:
         raise UserError(f"{config} is no Accelerate configuration: {str(error).splitlines()[0]}") from error
     kind = str(getattr(given.distributed_type, "value", given.distributed_type))
     check_kind(kind)
-    return kind, given.fsdp_config or {}
+    if given.parallelism_config:
+        raise UserError(
+            f"{config}: parallelism_config is not supported; leave it out, FSDP splits the weights"
+        )
+    return kind, given
 
 
 def check_file(config: Path, processes: int) -> None:
     """Refuse a configuration that this many processes cannot have."""
-    kind, _ = read(config)
-    if kind == "FSDP" and processes < 2:
+    kind, given = read(config)
+    if kind in SPLITTING and processes < 2:
         raise UserError(
-            f"{config} asks for FSDP, which splits weights between processes; use --gpus 2 or more"
+            f"{config} asks for {kind}, which splits weights between processes; use --gpus 2 or more"
         )
+    if kind == "DEEPSPEED":
+        deepspeed_file.environment(config, given.deepspeed_config or {})
 
 
 def check_kind(kind: str) -> None:
-    """Refuse the ways of splitting weights that are not FSDP.
-
-    DeepSpeed keeps weights and optimiser memory in flat vectors of its own, behind its own calls to read and
-    write them, and couples backward pass and step; FSDP splits the same things and leaves them tensors.
-    """
+    """Refuse the ways of splitting weights that are not known here."""
     if kind in REFUSED:
         raise UserError(
-            f"distributed_type: {kind} is not supported; use distributed_type: FSDP with fsdp_version: 2 "
-            "and fsdp_reshard_after_forward: true for what DeepSpeed calls stage 3, false for stage 2"
+            f"distributed_type: {kind} is not supported; use distributed_type: FSDP with fsdp_version: 2"
         )
 
 
 def environment(config: Path) -> dict[str, str]:
-    """What Accelerate's launcher tells its processes about FSDP; on CPUs it would tell them nothing."""
+    """What to tell processes about splitting: what Accelerate's launcher would tell them if they had GPUs."""
     kind, given = read(config)
+    if kind == "DEEPSPEED":
+        return deepspeed_file.environment(config, given.deepspeed_config or {})
     if kind != "FSDP":
         raise UserError(
-            f"{config} says distributed_type: {kind}; this machine has no GPU, and on CPUs only FSDP is "
-            "taken from a configuration file"
+            f"{config} says distributed_type: {kind}; this machine has no GPU, and on CPUs only FSDP and "
+            "DEEPSPEED are taken from a configuration file"
         )
-    words = {**given, **LOADS_EVERYWHERE}
+    words = {**(given.fsdp_config or {}), **LOADS_EVERYWHERE}
     return {ASKED: "true", **{RENAMED.get(name, name.upper()): str(value) for name, value in words.items()}}
+
+
+def flags(config: Path) -> list[str]:
+    """More words for Accelerate's launcher; DeepSpeed is started by the processes themselves, not by it."""
+    if read(config)[0] == "DEEPSPEED":
+        os.environ.update(environment(config))
+        return ["--multi_gpu"]
+    return [word for name, value in LOADS_EVERYWHERE.items() for word in (f"--{name}", value)]
+
+
+def check_recipe(settings: Train) -> None:
+    """Refuse what a recipe cannot have when weights are split."""
+    _refuse(RECIPE, settings)
+
+
+def _refuse(refusals: Refusals, given: Any) -> None:
+    for why, present in refusals.items():
+        if present(given):
+            raise UserError(why)
 
 
 def check(settings: Train) -> Any:
@@ -111,10 +135,8 @@ def check(settings: Train) -> Any:
         plugin = FullyShardedDataParallelPlugin()
     except ValueError as error:
         raise UserError(f"the configuration's fsdp_config: {str(error).splitlines()[0]}") from error
-    for refusals, given in ((PLUGIN, plugin), (RECIPE, settings)):
-        for why, present in refusals.items():
-            if present(given):
-                raise UserError(why)
+    _refuse(PLUGIN, plugin)
+    check_recipe(settings)
     plugin.cpu_ram_efficient_loading = False
     # Autocast rounds what a layer computes, as without FSDP; a policy would round class statistics as well.
     plugin.mixed_precision_policy = None

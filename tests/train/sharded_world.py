@@ -25,16 +25,23 @@ UNEVEN = 43  # pictures: two processes have 22 and 21 of them
 CHUNK = 7  # so that they need four and three calls to see theirs
 KILLED_AT = 4
 
-CONFIG = """\
+CONFIGS = {
+    "fsdp": """\
 distributed_type: FSDP
 fsdp_config:
   fsdp_version: 2
   fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
   fsdp_transformer_layer_cls_to_wrap: Block
-"""
+""",
+    "zero": """\
+distributed_type: DEEPSPEED
+deepspeed_config:
+  zero_stage: 2
+""",
+}
 
 
-def cases(models: Path) -> dict[str, tuple[str, Callable[[], Training]]]:
+def cases(kind: str, models: Path) -> dict[str, tuple[str, Callable[[], Training]]]:
     """Ways of training, and the layers that become units of their own ("" for none)."""
 
     def vit(*args: Any, **options: Any) -> Training:
@@ -44,17 +51,19 @@ def cases(models: Path) -> dict[str, tuple[str, Callable[[], Training]]]:
         head = heads.make("cosine", 12, 5, learn_scale=True)
         return feature_training("ldam", head=head, held=True, keep="best", ema=0.9)
 
-    return {
+    rows = {
         "vit-erm": ("Block", lambda: vit(epochs=1, clip=1.0, ema=0.9, micro_batch=4)),
         "vit-mr2": ("Block", lambda: vit("mr2", {"lam": 0.01}, epochs=1, clip=1.0)),
-        "vit-sam": ("", lambda: vit("sam", {"adaptive": True}, epochs=1)),
         "resnet-frozen-norm": (
             "BasicBlock",
             lambda: image_training(tiny_resnet(models / "rn"), epochs=1, batch_norm="frozen", lr=1e-3),
         ),
         "cosine-best": ("", cosine),
         "jtt": ("", lambda: feature_training("jtt", {"first_epochs": 1}, epochs=1)),
+        "vit-sam": ("", lambda: vit("sam", {"adaptive": True}, epochs=1)),
     }
+    # SAM adds to the weights what it finds in whole gradients, of which DeepSpeed keeps stretches.
+    return {name: row for name, row in rows.items() if (kind, name) != ("zero", "vit-sam")}
 
 
 def fragile(folder: Path | None, models: Path) -> Training:
@@ -67,22 +76,29 @@ def fragile(folder: Path | None, models: Path) -> Training:
     )
 
 
-def train(out: Path, models: Path) -> None:
+def train(kind: str, out: Path, models: Path) -> None:
     """Every case, to files that process 0 writes."""
-    for name, (layers, build) in cases(models).items():
+    for name, (layers, build) in cases(kind, models).items():
         cut_at(layers)
         training = build()
         progress = training.run()
         feed = training.feed
         scores = training.evaluate(replace(feed, chunk=CHUNK))
         state = weights(training)
+        held = [*(training.bare.parameters() if kind == "fsdp" else ()), *memories(training)]
+        numbers = sum(shards.local(t).numel() for t in held)
         given = training.release().network
-        held = sum(shards.local(t).numel() for t in training.bare.parameters())
         if rank() == 0:
             save_file({**state, "scores": scores}, out / f"{name}.safetensors")
-            (out / f"{name}.json").write_text(json.dumps({"epochs": progress.epochs, "held": held}))
+            (out / f"{name}.json").write_text(json.dumps({"epochs": progress.epochs, "held": numbers}))
             save_file({k: t.contiguous() for k, t in given.state_dict().items()}, out / f"{name}.given")
             tuned.save(SimpleNamespace(name=name, encoder=given.encoder), out / name / tuned.FILE)
+
+
+def memories(training: Training) -> list[torch.Tensor]:
+    """What the optimiser remembers in this process."""
+    kept = training.engine.optimizer.state.values()
+    return [value for memory in kept for value in memory.values() if isinstance(value, torch.Tensor)]
 
 
 def cut_at(layers: str) -> None:
@@ -112,9 +128,9 @@ def die(training: Training) -> None:
     training.run()
 
 
-def main(phase: str, out: Path, models: Path) -> None:
+def main(phase: str, kind: str, out: Path, models: Path) -> None:
     if phase == "train":
-        train(out, models)
+        train(kind, out, models)
         cut_at("Block")
         finish(fragile(None, models), out / "uninterrupted.safetensors")
         die(fragile(out / "run", models))

@@ -172,15 +172,21 @@ def test_one_process_has_nobody_to_split_weights_with(config):
         launch.launch(World(1, config=config(fsdp_version=2)), [])
 
 
-@pytest.mark.parametrize("kind", ["DEEPSPEED", "MEGATRON_LM"])
-def test_other_ways_to_spread_weights_are_refused_and_the_way_is_named(config, monkeypatch, kind):
+def test_megatron_is_refused_and_the_way_is_named(config, monkeypatch):
     import accelerate
 
     monkeypatch.setenv(launch.ASKED, "1")
-    found = SimpleNamespace(distributed_type=accelerate.DistributedType[kind], num_processes=1)
+    found = SimpleNamespace(distributed_type=accelerate.DistributedType.MEGATRON_LM, num_processes=1)
     monkeypatch.setattr(accelerate, "Accelerator", lambda **_: found)
-    with pytest.raises(UserError, match=rf"{kind} is not supported; use distributed_type: FSDP"):
+    with pytest.raises(UserError, match="MEGATRON_LM is not supported; use distributed_type: FSDP"):
         runtime.accelerator(Train())
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(UserError, match=rf"{kind} is not supported; use distributed_type: FSDP"):
-        launch.launch(World(2, config=config(kind)), [])
+    with pytest.raises(UserError, match="MEGATRON_LM is not supported; use distributed_type: FSDP"):
+        launch.launch(World(2, config=config("MEGATRON_LM")), [])
+
+
+def test_splitting_along_several_axes_is_refused(tmp_path):
+    words = {"distributed_type": "FSDP", "parallelism_config": {"parallelism_config_tp_size": 2}}
+    (tmp_path / "axes.yaml").write_text(yaml.safe_dump(words))
+    with pytest.raises(UserError, match="parallelism_config is not supported"):
+        launch.launch(World(2, config=tmp_path / "axes.yaml"), [])

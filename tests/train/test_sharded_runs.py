@@ -1,4 +1,4 @@
-"""`probe run` with an FSDP configuration, and on two machines: the documented commands, end to end."""
+"""`probe run` with FSDP, with DeepSpeed, and on two machines: the documented commands, end to end."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from sharded_world import CONFIG
+from sharded_world import CONFIGS
 from training_world import tiny_vit
 
 from probe import recipe
@@ -57,10 +57,11 @@ def same_story(one, two):
             assert b["loss"] == pytest.approx(a["loss"], rel=1e-4)
 
 
-def test_a_sharded_run_equals_one_process_and_its_folder_predicts(start, cache, colours, tmp_path):
-    (tmp_path / "fsdp.yaml").write_text(CONFIG)
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_split_run_equals_one_process_and_its_folder_predicts(start, cache, colours, tmp_path, kind):
+    (tmp_path / "split.yaml").write_text(CONFIGS[kind])
     choices = {"start": "probe", "keep": "best", "wise": (0.0, 0.5, 1.0), "clip": 1.0, "ema": 0.9}
-    words = ["--gpus", "2", "--accelerate-config", str(tmp_path / "fsdp.yaml")]
+    words = ["--gpus", "2", "--accelerate-config", str(tmp_path / "split.yaml")]
     content, process = start("two", *words, **choices)
     two = ended(process)
     done = run(content, cache=cache, out=tmp_path / "one")

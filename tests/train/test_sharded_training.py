@@ -1,5 +1,6 @@
-"""Two processes that hold half of every weight (FSDP) train as one process does that holds all of them."""
+"""Two processes train as one: with half of every weight (FSDP), or of the optimiser's memory (DeepSpeed)."""
 
+import functools
 import json
 import multiprocessing
 import signal
@@ -23,14 +24,14 @@ def alone(tmp_path_factory, models):
     monkey = pytest.MonkeyPatch()
     monkey.setenv("FSDP_AUTO_WRAP_POLICY", "")  # restored afterwards
     monkey.setenv("FSDP_TRANSFORMER_CLS_TO_WRAP", "")
-    sharded_world.train(out, models)
+    sharded_world.train("fsdp", out, models)
     monkey.undo()
     return out
 
 
-def world(phase, out, models):
+def world(phase, kind, out, models):
     """Two processes with torch loaded and nothing started; returns their exit codes."""
-    (out / "fsdp.yaml").write_text(sharded_world.CONFIG)
+    (out / "split.yaml").write_text(sharded_world.CONFIGS[kind])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -39,7 +40,7 @@ def world(phase, out, models):
     with pytest.MonkeyPatch.context() as monkey:
         monkey.setenv("PYTHONPATH", str(HERE))  # where the server finds what it loads
         forkserver.ensure_running()
-    words = (port, out / "fsdp.yaml", phase, out, models)
+    words = (port, out / "split.yaml", phase, kind, out, models)
     members = [context.Process(target=sharded_world.member, args=(i, *words), daemon=True) for i in range(2)]
     for process in members:
         process.start()
@@ -50,39 +51,56 @@ def world(phase, out, models):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory, models):
-    out = tmp_path_factory.mktemp("two")
-    assert world("train", out, models) == [-signal.SIGKILL, -signal.SIGKILL]
-    return out
+    """Folders of both kinds, each filled when it is first asked for."""
+
+    @functools.cache
+    def trained(kind):
+        out = tmp_path_factory.mktemp(kind)
+        assert world("train", kind, out, models) == [-signal.SIGKILL, -signal.SIGKILL]
+        return out
+
+    return trained
 
 
-@pytest.mark.parametrize("name", sharded_world.cases(Path()))
-def test_losses_weights_and_evaluation_are_those_of_one_process(alone, together, name):
-    one, two = (json.loads((out / f"{name}.json").read_text()) for out in (alone, together))
-    assert two["held"] < 0.7 * one["held"]  # weights a process has between two steps
+KINDS = sharded_world.CONFIGS
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_case = pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in KINDS for name in sharded_world.cases(kind, Path())]
+)
+
+
+@each_case
+def test_losses_weights_and_evaluation_are_those_of_one_process(alone, together, kind, name):
+    folders = alone, together(kind)
+    one, two = (json.loads((out / f"{name}.json").read_text()) for out in folders)
+    assert two["held"] < 0.7 * one["held"]  # numbers a process has between two steps
     for a, b in zip(one["epochs"], two["epochs"], strict=True):
         assert b["loss"] == pytest.approx(a["loss"], rel=1e-5)
         assert b.get("validation") == a.get("validation")
-    assert distance(*(load_file(out / f"{name}.safetensors") for out in (alone, together))) < 1e-5
+    assert distance(*(load_file(out / f"{name}.safetensors") for out in folders)) < 1e-5
 
 
-@pytest.mark.parametrize("name", sharded_world.cases(Path()))
-def test_what_was_given_to_train_is_whole_again_at_the_end(together, name):
-    trained, given = (load_file(together / f"{name}.{end}") for end in ("safetensors", "given"))
+@each_case
+def test_what_was_given_to_train_is_whole_again_at_the_end(together, kind, name):
+    trained, given = (load_file(together(kind) / f"{name}.{end}") for end in ("safetensors", "given"))
     trained.pop("scores")
     assert same_bits(trained, given)
 
 
-def test_the_saved_weights_fit_an_ordinary_backbone(together, models):
-    path = together / "vit-erm" / tuned.FILE
+@each_kind
+def test_the_saved_weights_fit_an_ordinary_backbone(together, models, kind):
+    path = together(kind) / "vit-erm" / tuned.FILE
     backbone = tuned.restore(tiny_vit(models / "vit"), path)
     assert same_bits(load_file(path), dict(backbone.encoder.state_dict()))
     assert backbone.fingerprint != tiny_vit(models / "vit").fingerprint  # it has learnt something
 
 
-def test_after_kill_9_it_goes_on_to_the_same_bits(together, models):
-    assert world("resume", together, models) == [0, 0]
-    ends = [load_file(together / f"{name}.safetensors") for name in ("uninterrupted", "resumed")]
+@each_kind
+def test_after_kill_9_it_goes_on_to_the_same_bits(together, models, kind):
+    out = together(kind)
+    assert world("resume", kind, out, models) == [0, 0]
+    ends = [load_file(out / f"{name}.safetensors") for name in ("uninterrupted", "resumed")]
     assert same_bits(*ends)
-    last = max((together / "run" / "checkpoints").iterdir())
+    last = max((out / "run" / "checkpoints").iterdir())
     kept = load_file(last / "tensors.safetensors")
     assert kept["network.head.weight"].shape == ends[0]["head.weight"].shape  # whole, readable by anybody
