@@ -11,16 +11,31 @@ from __future__ import annotations
 import atexit
 import functools
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+_apart = 0  # for all threads: a backward pass on a GPU has its own
+
 
 def processes() -> int:
     """How many processes train together; 1 when torch.distributed is not in use."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return dist.get_world_size() if not _apart and dist.is_available() and dist.is_initialized() else 1
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Inside the block a process computes for itself alone: it may fail where others do not."""
+    global _apart
+    _apart += 1
+    try:
+        yield
+    finally:
+        _apart -= 1
 
 
 @functools.cache

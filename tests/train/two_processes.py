@@ -8,9 +8,23 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from torch import nn
 from training_world import feature_training, image_training, tiny_resnet, tiny_vit, weights
 
 from probe.train.launch import rank
+
+
+class Little(nn.Linear):
+    """Process 0 has no room for more than five samples."""
+
+    def __init__(self) -> None:
+        super().__init__(12, 12)
+        nn.init.eye_(self.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) > 5 and rank() == 0 and self.training:
+            raise RuntimeError("CUDA out of memory.")
+        return super().forward(x)
 
 
 def cases(models: Path) -> dict[str, object]:
@@ -31,6 +45,7 @@ def cases(models: Path) -> dict[str, object]:
         "resnet-frozen-norm": lambda: image_training(
             tiny_resnet(models / "rn"), epochs=1, batch_norm="frozen", lr=1e-3
         ),
+        "one-has-little-memory": lambda: feature_training(encoder=Little(), micro_batch="auto"),
         "supcon-unused-head": lambda: image_training(tiny_vit(models / "vit"), "supcon", epochs=1, clip=1.0),
     }
 
