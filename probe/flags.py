@@ -64,10 +64,10 @@ def world_options(command: Any) -> Any:
 
     @wraps(command)
     def gathered(*args: Any, **options: Any) -> Any:
-        names = ("gpus", "machines", "machine_rank", "address", "accelerate_config")
-        gpus, machines, number, address, config = (options.pop(name) for name in names)
+        names = ("gpus", "machines", "machine_rank", "address", "port", "accelerate_config")
+        gpus, machines, number, address, port, config = (options.pop(name) for name in names)
         alone = inside() or (gpus, machines, config) == (1, 1, None)
-        world = None if alone else World(gpus, machines, number, address, config=config)
+        world = None if alone else World(gpus, machines, number, address, port, config)
         return command(*args, world=world, **options)
 
     count = click.IntRange(min=1)
@@ -80,12 +80,30 @@ def world_options(command: Any) -> Any:
             help="Processes: one a GPU, else on CPU cores.",
         ),
         click.option(
-            "--machines", type=count, default=1, show_default=True, help="Machines that run this command."
+            "--machines",
+            "--num_machines",  # as Accelerate says it
+            "machines",
+            type=count,
+            default=1,
+            show_default=True,
+            help="Machines that run this command.",
         ),
         click.option(
-            "--machine-rank", type=click.IntRange(min=0), default=0, help="This machine's number, from 0."
+            "--machine-rank",
+            "--machine_rank",
+            "machine_rank",
+            type=click.IntRange(min=0),
+            default=0,
+            help="This machine's number, from 0.",
         ),
         click.option("--address", default="127.0.0.1", help="Of machine 0."),
+        click.option(
+            "--port",
+            type=click.IntRange(1024, 65535),
+            default=29500,
+            show_default=True,
+            help="Of machine 0; another one for each run at the same time.",
+        ),
         click.option(
             "--accelerate-config",
             type=click.Path(path_type=Path),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -72,8 +73,11 @@ def test_a_split_run_equals_one_process_and_its_folder_predicts(start, cache, co
 
 
 def test_two_machines_run_the_same_command_and_write_one_run(start, cache, tmp_path):
-    machines = ["--machines", "2", "--address", "127.0.0.1"]
-    content, first = start("two", *machines, "--machine-rank", "0")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    machines = ["--num_machines", "2", "--address", "127.0.0.1", "--port", port]
+    content, first = start("two", *machines, "--machine_rank", "0")
     _, second = start("two", *machines, "--machine-rank", "1")
     two = ended(first)
     ended(second)
