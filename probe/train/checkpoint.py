@@ -14,16 +14,21 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from probe import distributed
 from probe.errors import UserError
-from probe.files import TEMPORARY, abandoned, named_failures, staged_folder, write_atomic
+from probe.features.locks import Claims
+from probe.files import TEMPORARY, abandoned, make_folder, named_failures, staged_folder, write_atomic
 from probe.seal import sealed, unsealed
 from probe.sums import file_digest
 from probe.train.window import Diverged
@@ -42,6 +47,21 @@ class State:
 
     about: dict[str, Any]  # JSON
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # by part: network, method, ...
+
+
+@contextmanager
+def claimed(folder: Path | None, rank: int, device: torch.device) -> Iterator[None]:
+    """Only one training at a time works in a folder; a second one is told so, on all of its processes."""
+    with ExitStack() as stack:
+        taken = False
+        if folder is not None and rank == 0:
+            make_folder(folder)
+            taken = not stack.enter_context(Claims(folder)).take(0)
+        if any(distributed.largest(int(taken), device=device)):
+            raise UserError(
+                f"another training is at work in {folder}; wait for it, stop it, or choose another --out"
+            )
+        yield
 
 
 def save(folder: Path, state: State, *, step: int) -> Path:

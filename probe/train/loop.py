@@ -126,10 +126,10 @@ class Training:
 
     def run(self) -> Progress:
         """Train from the last checkpoint, or the start, to the end; the network then has the kept weights."""
-        if not self._resume() and self.settings.micro_batch == "auto":
-            self.log.write({"step": 0, "micro_batch": self.micro_batch})
         stages = self.method.stages(self.task.epochs)
-        with StopRequest() as self.stop:
+        with checkpoint.claimed(self.folder, self.rank, self.device), StopRequest() as self.stop:
+            if not self._resume() and self.settings.micro_batch == "auto":
+                self.log.write({"step": 0, "micro_batch": self.micro_batch})
             self._saved = time.monotonic()
             for stage in range(self.position.stage, len(stages)):
                 self._run_stage(stage, stages[stage])

@@ -147,6 +147,17 @@ def test_a_full_disk_is_one_line_and_the_checkpoint_before_it_survives(tmp_path,
     assert same_bits(finish(features(tmp_path / "run")), uninterrupted)
 
 
+def test_two_trainings_in_one_folder_are_one_too_many(tmp_path, spawn):
+    first = features(tmp_path)
+    codes = []
+    first.method.end_epoch = lambda epoch, run: codes.append(
+        spawn(victims.refused, tmp_path / "said", tmp_path)
+    )
+    first.run()
+    assert codes == [0, 0, 0]
+    assert f"another training is at work in {tmp_path}; wait for it" in (tmp_path / "said").read_text()
+
+
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
     finish(feature_training(folder=tmp_path, digest="one"))
     with pytest.raises(UserError, match="belongs to another recipe; train in another folder"):
@@ -155,10 +166,11 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path):
 
 def test_machines_that_do_not_share_a_folder_are_told_so(tmp_path, monkeypatch):
     finish(feature_training(folder=tmp_path))
-    elsewhere = -1  # what another process finds
-    monkeypatch.setattr(
-        distributed, "largest", lambda *mine, device: [max(mine[0], elsewhere), max(mine[1], -elsewhere)]
-    )
+
+    def with_one_that_finds_nothing(*mine, device):
+        return [max(pair) for pair in zip(mine, (-1, 1) if len(mine) == 2 else (0,), strict=True)]
+
+    monkeypatch.setattr(distributed, "largest", with_one_that_finds_nothing)
     with pytest.raises(UserError, match="not every process finds the checkpoint of step 39"):
         feature_training(folder=tmp_path).run()
 

@@ -124,6 +124,14 @@ def out_of_space(said: Path, folder: Path) -> None:
         said.write_text(str(error))
 
 
+def refused(said: Path, folder: Path) -> None:
+    """Begins to train where somebody else does."""
+    try:
+        features(folder).run()
+    except UserError as error:
+        said.write_text(str(error))
+
+
 def finish(training: Training) -> dict[str, torch.Tensor]:
     training.run()
     return weights(training)
