@@ -54,7 +54,7 @@ class Method:
     implementation: str  # "module:Class" inside probe.losses
     parameters: tuple[Parameter, ...] = ()
     takes: str = "logits"  # or "cosines": what the first argument of the loss is
-    needs: tuple[str, ...] = ()  # of "features", "counts"
+    needs: tuple[str, ...] = ()  # of "features", "counts", "gradients"
     frozen: str = "sgd"  # on cached features: "exact" (convex, solved exactly) | "sgd" | "no effect"
     why: str = "acts, but is not convex"  # the reason for `frozen`, one line
     balanced: str = "unchanged: it uses no counts"  # what it becomes when all classes have one size

@@ -26,6 +26,7 @@ METHODS: tuple[Method, ...] = (
             Parameter("adaptive", False, "scale the ball by the weights (ASAM, Kwon et al. 2021)"),
             LOSS,
         ),
+        needs=("gradients",),
         why="acts as an optimiser: two gradients a step",
         balanced="unchanged: it uses no counts",
         soft_targets=True,

@@ -14,6 +14,7 @@ from probe.heads import Head
 from probe.methods.base import Method
 from probe.recipe import Method as Choice
 from probe.recipe import Recipe
+from probe.train import deepspeed_file
 from probe.train.network import OwnHead
 from probe.train.settings import Train
 from probe.train.streams import seed as stream
@@ -29,6 +30,8 @@ def check(choice: Choice, settings: Train) -> None:
             f"{choice.name} takes labels, and train.augment.mix={settings.augment.mix} makes probabilities; "
             "use mix=none, or a method that takes those, such as erm"
         )
+    if "gradients" in methods.info(choice.name).needs and deepspeed_file.asked() is not None:
+        raise UserError(f"{choice.name}: {deepspeed_file.NO_GRADIENTS}")
     if settings.start == "probe" and settings.head in ("cosine", "etf"):
         raise UserError(f"start: probe is a linear solution; a {settings.head} head cannot begin with it")
 

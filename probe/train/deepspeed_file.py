@@ -36,16 +36,19 @@ RECIPE = {  # what to set instead
     "train_batch_size": "train.batch_size",
     "train_micro_batch_size_per_gpu": "train.micro_batch",
 }
-COMMUNICATION = (
-    "allgather_bucket_size",
-    "allgather_partitions",
-    "contiguous_gradients",
-    "overlap_comm",
-    "reduce_bucket_size",
-    "reduce_scatter",
-    "round_robin_gradients",
-)
+COMMUNICATION: dict[str, type] = {  # how the parts travel; results do not depend on it
+    "allgather_bucket_size": int,
+    "allgather_partitions": bool,
+    "contiguous_gradients": bool,
+    "overlap_comm": bool,
+    "reduce_bucket_size": int,
+    "reduce_scatter": bool,
+}
 STAGES = (1, 2)
+NO_GRADIENTS = (
+    "it works on whole gradients, of which DeepSpeed leaves each process a part; train it with "
+    "distributed_type: FSDP, or without splitting"
+)
 
 
 def asked() -> dict[str, Any] | None:
@@ -62,16 +65,17 @@ def environment(config: Path, given: Mapping[str, Any]) -> dict[str, str]:
 
 def zero(config: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """The section `zero_optimization`, checked, of Accelerate's words and of the file that they may name."""
-    words = dict(given)
-    name = words.pop("deepspeed_config_file", None)
+    words = dict(_table(config, "deepspeed_config", given))
+    name, stage = words.pop("deepspeed_config_file", None), words.pop("zero_stage", None)
     where = config
     if name is not None:  # Accelerate looks for it in the working folder; most people mean the file's own
-        where = Path(name) if Path(name).exists() else config.parent / name
+        where = Path(str(name)) if Path(str(name)).exists() else config.parent / str(name)
         words.update(_json(where))
-    section = words.pop("zero_optimization", {})
-    if not isinstance(section, dict):
-        raise UserError(f"{where}: zero_optimization is no table of settings")
-    section.setdefault("stage", words.pop("zero_stage", 2))
+    section = dict(_table(where, "zero_optimization", words.pop("zero_optimization", {})))
+    default = 2 if name is None else 0  # Accelerate's, DeepSpeed's
+    if stage is not None and str(section.setdefault("stage", stage)) != str(stage):
+        raise UserError(f"{config} asks for ZeRO stage {stage}, {where} for stage {section['stage']}")
+    section.setdefault("stage", default)
     for device in ("offload_optimizer", "offload_param"):
         to = words.pop(f"{device}_device", None)
         section.setdefault(device, {} if to in AUTO else {"device": to})
@@ -82,6 +86,12 @@ def zero(config: Path, given: Mapping[str, Any]) -> dict[str, Any]:
             meant = nearest(word, [*RECIPE, *HARMLESS])
             raise UserError(f"{where}: {word} is not supported, leave it out{meant}")
     return _checked(where, section)
+
+
+def _table(where: Path, name: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise UserError(f"{where}: {name} is no table of settings")
+    return given
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -105,16 +115,26 @@ def _checked(where: Path, section: dict[str, Any]) -> dict[str, Any]:
         to = section.pop(device)
         if (to.get("device") if isinstance(to, dict) else to) not in AUTO:
             raise UserError(f"{where}: {device} is not supported; leave it out, and use more processes")
-    stage = section["stage"]
-    if stage == 3:
+    stage = str(section.pop("stage"))
+    if stage == "3":
         raise UserError(
             f"{where}: ZeRO stage 3 splits weights, which FSDP does here; use distributed_type: FSDP with "
             "fsdp_version: 2, or stage 2"
         )
-    if stage not in STAGES:
+    if stage not in map(str, STAGES):
         raise UserError(f"{where}: ZeRO stage {stage} splits nothing; use stage 1 or 2, or no DeepSpeed")
-    for word in section:
-        if word not in ("stage", *COMMUNICATION):
-            meant = nearest(word, COMMUNICATION)
-            raise UserError(f"{where}: zero_optimization.{word} is not supported, leave it out{meant}")
-    return {word: value for word, value in section.items() if value not in AUTO or value is False}
+    chosen = {word: value for word, value in section.items() if value is False or value not in AUTO}
+    return {"stage": int(stage), **{word: _word(where, word, value) for word, value in chosen.items()}}
+
+
+def _word(where: Path, word: str, value: Any) -> bool | int:
+    """One of the words about communication, of the right type."""
+    if word not in COMMUNICATION:
+        meant = nearest(word, COMMUNICATION)
+        raise UserError(f"{where}: zero_optimization.{word} is not supported, leave it out{meant}")
+    if COMMUNICATION[word] is bool and isinstance(value, bool):
+        return value
+    if COMMUNICATION[word] is int and type(value) in (int, float) and value >= 1:
+        return int(value)
+    wanted = "true or false" if COMMUNICATION[word] is bool else "a number"
+    raise UserError(f"{where}: zero_optimization.{word} is {value!r}; give {wanted}")

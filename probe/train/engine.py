@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -26,7 +27,7 @@ class Engine:
         self.optimizer: Optimizer = getattr(optimizer, "optimizer", optimizer)
         self._members = [p for group in self.optimizer.param_groups for p in group["params"]]
         # Accelerate's wrapper steps with a scaler; it also looks for absent libraries on the disk every time.
-        self.step = self.optimizer.step if self.scaler is None else optimizer.step
+        self._step = self.optimizer.step if self.scaler is None else optimizer.step
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -45,13 +46,21 @@ class Engine:
     def backward(self, loss: Tensor) -> None:
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
-    def clipped(self) -> float | None:
-        """Clip the gradient, where that is asked for; its norm before."""
-        if self.clip is None:
-            return None
-        self.accelerator.unscale_gradients()
-        # torch's own: Accelerate's first compares lists of sharded parameters, which cannot be compared
-        return float(shards.whole(torch.nn.utils.clip_grad_norm_(self._members, self.clip)))
+    def update(self) -> float:
+        """Clip and step, and return the gradient's norm; where that is no number, nothing has been done.
+
+        It is looked at where something is clipped, else 0 stands for it. fp16's scaler looks for infinities
+        itself, skips the step and halves its scale.
+        """
+        norm = 0.0
+        if self.clip is not None:
+            self.accelerator.unscale_gradients()
+            # torch's own: Accelerate's first compares lists of sharded parameters, which cannot be compared
+            norm = float(shards.whole(torch.nn.utils.clip_grad_norm_(self._members, self.clip)))
+        if self.scaler is None and not math.isfinite(norm):
+            return norm
+        self._step()
+        return 0.0
 
     def memory(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The optimiser's memory, whole: tensors `<parameter>.<name>`, and plain numbers."""

@@ -103,10 +103,11 @@ class Training:
         self.micro_batch = s.micro_batch if isinstance(s.micro_batch, int) else None
         optimizer = optim.make(self.network, self.method, self.task.optimizer, s, fused=not self.sharded)
         self.rate = s.lr or optim.DEFAULTS[self.task.optimizer].lr
+        found = None
         if s.micro_batch == "auto" or (self.processes > 1 and not self.sharded):
-            self.micro_batch, unused = rehearsal.rehearse(self, objective, optimizer)
-            self.accelerator.ddp_handler.find_unused_parameters = unused
-        self.engine = runtime.engine(self.accelerator, objective, optimizer, clip=s.clip)
+            found = rehearsal.rehearse(self, objective, optimizer)
+            self.micro_batch = found.micro_batch
+        self.engine = runtime.engine(self.accelerator, objective, optimizer, clip=s.clip, rehearsed=found)
         self.bare = objective
         self.average = None if s.ema is None else Average(self.network, s.ema)
         self.start = self.network.snapshot()  # after the processes have agreed on it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -17,8 +18,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("probe.train")
 
 
-def rehearse(training: Training, objective: nn.Module, optimizer: Any) -> tuple[int | None, bool]:
-    """The micro-batch to use, and whether some parameter gets no gradient (which a wrapper must know).
+@dataclass(frozen=True)
+class Rehearsed:
+    micro_batch: int | None  # to use
+    unused: bool  # does some process leave a parameter without gradient? Wrappers must know
+    idle: list[bool]  # by parameter: do all of them?
+
+
+def rehearse(training: Training, objective: nn.Module, optimizer: Any) -> Rehearsed:
+    """One pass of every process.
 
     With `micro_batch: auto` the whole share of a process is tried first, then 0.9 of it, and so on, until one
     fits into the memory of every process (Accelerate's rule). Only memory depends on the choice: every
@@ -28,33 +36,35 @@ def rehearse(training: Training, objective: nn.Module, optimizer: Any) -> tuple[
     from accelerate.utils.memory import find_executable_batch_size, should_reduce_batch_size
 
     share = -(-training.settings.batch_size // training.processes)
+    members = [p for group in optimizer.param_groups for p in group["params"]]
 
-    def attempt(size: int) -> tuple[int, bool]:
-        unused, failure = False, None
+    def attempt(size: int) -> Rehearsed:
+        used, failure = [False] * len(members), None
         try:
             with distributed.apart():
-                unused = _leaves_unused(training, objective, optimizer, size)
+                _pass(training, objective, optimizer, size)
+            used = [parameter.grad is not None for parameter in members]
+            optimizer.zero_grad(set_to_none=True)
         except Exception as error:
             if not should_reduce_batch_size(error):
                 raise
             failure = error
-        failed, unused_anywhere = distributed.largest(
-            int(failure is not None), int(unused), device=training.device
-        )
+        alike = (failure is not None, not all(used), *used)
+        failed, unused, *used_by_any = distributed.largest(*map(int, alike), device=training.device)
         if failed:
             raise failure or RuntimeError("another process is out of memory.")  # words that Accelerate knows
-        return size, bool(unused_anywhere)
+        return Rehearsed(size, bool(unused), [not any_ for any_ in used_by_any])
 
     if training.settings.micro_batch != "auto":
         given = training.micro_batch
-        return given, attempt(given or share)[1]
-    chosen, unused = find_executable_batch_size(attempt, starting_batch_size=share)()
-    log.info("micro_batch: %d of %d samples a process fit into memory", chosen, share)
-    return chosen, unused
+        return replace(attempt(given or share), micro_batch=given)
+    found = find_executable_batch_size(attempt, starting_batch_size=share)()
+    log.info("micro_batch: %d of %d samples a process fit into memory", found.micro_batch, share)
+    return found
 
 
-def _leaves_unused(training: Training, objective: nn.Module, optimizer: Any, size: int) -> bool:
-    """Forward and backward of the largest micro-batch: does some parameter get no gradient?"""
+def _pass(training: Training, objective: nn.Module, optimizer: Any, size: int) -> None:
+    """Forward and backward of the largest micro-batch; nothing is remembered of it but gradients."""
     training.micro_batch = size
     sampler = training.sampler_of()
     part = max((p for batch in sampler.epoch(0) for p in sampler.parts(batch, training.rank)), key=len)
@@ -66,6 +76,3 @@ def _leaves_unused(training: Training, objective: nn.Module, optimizer: Any, siz
     )
     with window.statistics_kept():
         window.gradients()
-    unused = any(p.grad is None for p in window.parameters)
-    optimizer.zero_grad(set_to_none=True)
-    return unused

@@ -6,7 +6,7 @@ import os
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +16,9 @@ from probe.train import deepspeed_file, sharding
 from probe.train.engine import Engine, Sharded
 from probe.train.launch import check_world
 from probe.train.settings import Train
+
+if TYPE_CHECKING:
+    from probe.train.rehearsal import Rehearsed
 
 TRACKING = "tracking"
 PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
@@ -63,15 +66,18 @@ def accelerator(settings: Train, folder: Path | None = None) -> Any:
     return found
 
 
-def engine(accelerator: Any, objective: Any, optimizer: Any, *, clip: float | None) -> Engine:
+def engine(
+    accelerator: Any, objective: Any, optimizer: Any, *, clip: float | None, rehearsed: Rehearsed | None
+) -> Engine:
     """What trains `objective` in the way that this world was started."""
     zero = deepspeed_file.asked()
-    if zero is not None:
+    if zero is not None and rehearsed is not None:
         from probe.train.zero import Zero
 
         if accelerator.native_amp:
             objective.forward = accelerator.autocast()(objective.forward)
-        return Zero(accelerator, objective, optimizer, clip=clip, zero=zero)
+        return Zero(accelerator, objective, optimizer, clip=clip, zero=zero, idle=rehearsed.idle)
+    accelerator.ddp_handler.find_unused_parameters = rehearsed is not None and rehearsed.unused
     if accelerator.is_fsdp2:
         return Sharded(accelerator, *_shard(accelerator, objective, optimizer), clip=clip)
     with warnings.catch_warnings():  # torch's note about a word that Accelerate passes on

@@ -82,8 +82,9 @@ def not_finite(training: Training) -> str | None:
 def restore(training: Training, state: checkpoint.State) -> None:
     """Make `training` what it was when `state` was taken of it."""
     about, tensors = state.about, state.tensors
-    # How sums are split between threads decides their last bits.
-    torch.set_num_threads(about.get("threads", torch.get_num_threads()))
+    if about["processes"] == training.processes and training.device.type == "cpu":
+        # How sums are split between threads decides their last bits.
+        torch.set_num_threads(about.get("threads", torch.get_num_threads()))
     training.network.take(tensors["network"])
     shards.load(training.method, tensors.get("method", {}))
     training.engine.weights_changed()

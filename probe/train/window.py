@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,11 +73,9 @@ class Window:
 
     def update(self) -> None:
         """Clip and step."""
-        norm = self.engine.clipped()
-        # fp16's scaler looks for infinities itself, skips the step and halves its scale.
-        if norm is not None and not norm - norm == 0 and self.engine.scaler is None:
+        norm = self.engine.update()
+        if not math.isfinite(norm):
             raise self._diverged(f"the gradient's norm is {norm} at", self.parts[-1])
-        self.engine.step()
 
     @contextmanager
     def statistics_kept(self) -> Iterator[None]:

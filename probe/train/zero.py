@@ -7,9 +7,10 @@ is the same folder of whole tensors as without it.
 
 from __future__ import annotations
 
+import gc
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.optim import Optimizer
 
 from probe.errors import UserError
 from probe.train import shards
+from probe.train.deepspeed_file import NO_GRADIENTS
 from probe.train.engine import Engine
 
 BUCKET = 500_000_000  # numbers for which DeepSpeed sets aside memory, however small the network
@@ -38,8 +40,14 @@ class Zero(Engine):
         *,
         clip: float | None,
         zero: dict[str, Any],
+        idle: Sequence[bool],  # parameters without gradient: DeepSpeed would decay them
     ) -> None:
         super().__init__(accelerator, objective, optimizer, clip=clip)
+        self._own = [set(vars(parameter)) for parameter in self._members]
+        self._number = {parameter: number for number, parameter in enumerate(self._members)}
+        for group in optimizer.param_groups:
+            group["params"] = [p for p in group["params"] if not idle[self._number[p]]]
+        optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
         self._groups = [list(group["params"]) for group in optimizer.param_groups]
         room = min(BUCKET, sum(p.numel() for p in self._members))
         config = {
@@ -52,14 +60,10 @@ class Zero(Engine):
         shards.agree(objective, accelerator.device)  # DeepSpeed sends parameters, and no buffers
         self._deepspeed = _quietly_made(objective, optimizer, config)
         self.objective = self._deepspeed
-        self.step = self._deepspeed.step
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        raise UserError(
-            "this method works on gradients, of which DeepSpeed leaves each process a part; train it with "
-            "distributed_type: FSDP, or without splitting"
-        )
+        raise UserError(NO_GRADIENTS)
 
     def alone(self, last: bool) -> AbstractContextManager[Any]:
         self._deepspeed.set_gradient_accumulation_boundary(last)
@@ -71,8 +75,9 @@ class Zero(Engine):
     def backward(self, loss: Tensor) -> None:
         self._deepspeed.backward(loss, scale_wrt_gas=False)
 
-    def clipped(self) -> None:
-        """In DeepSpeed's step, which alone sees the whole gradient."""
+    def update(self) -> float:
+        self._deepspeed.step()
+        return float("nan") if self._deepspeed.optimizer.overflow else 0.0  # it has then skipped the step
 
     def memory(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors, numbers = {}, {}
@@ -107,19 +112,21 @@ class Zero(Engine):
         self._deepspeed.optimizer.refresh_fp32_params()
 
     def close(self) -> None:
-        """Weights become tensors of their own again."""
+        """Weights become tensors of their own again, without what DeepSpeed tied to them."""
         self._deepspeed.destroy()
-        for parameter in self._members:
+        for parameter, own in zip(self._members, self._own, strict=True):
             parameter.data = parameter.data.clone()
+            for name in vars(parameter).keys() - own:
+                delattr(parameter, name)
+        del self._deepspeed, self.objective
+        gc.collect()  # its parts hold on to each other, and to memory that the next training needs
 
     def _stretches(self) -> Iterator[tuple[Tensor, int, nn.Parameter]]:
         """(this process's stretch of the group, the parameter's number, the parameter)."""
-        number = 0
         for group, members in zip(self.optimizer.param_groups, self._groups, strict=True):
             (stretch,) = group["params"]
             for parameter in members:
-                yield stretch, number, parameter
-                number += 1
+                yield stretch, self._number[parameter], parameter
 
 
 def _quietly_made(objective: nn.Module, optimizer: Optimizer, config: dict[str, Any]) -> Any:

@@ -13,9 +13,11 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch import nn
 from training_world import Pictures, feature_training, image_training, tiny_resnet, tiny_vit, weights
 
 from probe import heads
+from probe.errors import UserError
 from probe.train import launch, sharding, shards, switches
 from probe.train import weights as tuned
 from probe.train.launch import rank
@@ -59,11 +61,20 @@ def cases(kind: str, models: Path) -> dict[str, tuple[str, Callable[[], Training
             lambda: image_training(tiny_resnet(models / "rn"), epochs=1, batch_norm="frozen", lr=1e-3),
         ),
         "cosine-best": ("", cosine),
+        "unused-layer": ("", lambda: feature_training(encoder=spare_layer(), weight_decay=0.5)),
         "jtt": ("", lambda: feature_training("jtt", {"first_epochs": 1}, epochs=1)),
         "vit-sam": ("", lambda: vit("sam", {"adaptive": True}, epochs=1)),
     }
     # SAM adds to the weights what it finds in whole gradients, of which DeepSpeed keeps stretches.
     return {name: row for name, row in rows.items() if (kind, name) != ("zero", "vit-sam")}
+
+
+def spare_layer() -> nn.Module:
+    """An encoder with weights that nothing uses: without a gradient they must not decay either."""
+    torch.manual_seed(1)
+    used, spare = nn.Linear(12, 12), nn.Linear(12, 12)
+    used.register_module("spare", spare)
+    return used
 
 
 def fragile(folder: Path | None, models: Path) -> Training:
@@ -85,9 +96,10 @@ def train(kind: str, out: Path, models: Path) -> None:
         feed = training.feed
         scores = training.evaluate(replace(feed, chunk=CHUNK))
         state = weights(training)
-        held = [*(training.bare.parameters() if kind == "fsdp" else ()), *memories(training)]
-        numbers = sum(shards.local(t).numel() for t in held)
+        held = {"weights": list(training.bare.parameters()), "memory": memories(training)}
+        numbers = {what: sum(shards.local(t).numel() for t in tensors) for what, tensors in held.items()}
         given = training.release().network
+        assert not any(vars(parameter) for parameter in given.parameters())  # nothing is tied to them
         if rank() == 0:
             save_file({**state, "scores": scores}, out / f"{name}.safetensors")
             (out / f"{name}.json").write_text(json.dumps({"epochs": progress.epochs, "held": numbers}))
@@ -128,14 +140,39 @@ def die(training: Training) -> None:
     training.run()
 
 
+class Spoilt(nn.Linear):
+    """From the sixth batch on its gradient is no number, though the loss is one."""
+
+    batches = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = super().forward(x)
+        self.batches += self.training
+        if self.batches > 5:
+            y.register_hook(lambda gradient: gradient * float("nan"))
+        return y
+
+
+def diverge(out: Path) -> None:
+    """Every process says what stopped it."""
+    cut_at("")
+    training = feature_training(encoder=Spoilt(12, 12))
+    try:
+        training.run()
+    except UserError as error:
+        (out / f"said-{rank()}").write_text(str(error))
+
+
 def main(phase: str, kind: str, out: Path, models: Path) -> None:
     if phase == "train":
         train(kind, out, models)
         cut_at("Block")
         finish(fragile(None, models), out / "uninterrupted.safetensors")
         die(fragile(out / "run", models))
-    else:
+    elif phase == "resume":
         finish(fragile(out / "run", models), out / "resumed.safetensors")
+    else:
+        diverge(out)
 
 
 def member(number: int, port: int, config: Path, *what: Any) -> None:

@@ -9,7 +9,8 @@ import yaml
 from training_world import feature_training
 
 from probe.errors import UserError
-from probe.train import deepspeed_file, launch, runtime, sharding
+from probe.recipe import Method
+from probe.train import building, deepspeed_file, launch, runtime, sharding
 from probe.train.launch import World
 from probe.train.settings import Train
 from probe.train.zero import Zero
@@ -45,6 +46,7 @@ def test_the_questionnaires_answers_become_a_stage(config):
     }
     assert told(config(**answers)) == {"stage": 1}
     assert told(config()) == {"stage": 2}
+    assert told(config(zero_stage="2")) == {"stage": 2}
 
 
 def test_a_file_of_deepspeeds_own_says_how_to_communicate(config):
@@ -57,7 +59,7 @@ def test_a_file_of_deepspeeds_own_says_how_to_communicate(config):
         "zero_optimization": {
             "stage": 2,
             "overlap_comm": False,
-            "reduce_bucket_size": 1000,
+            "reduce_bucket_size": 1e3,
             "allgather_bucket_size": "auto",
             "offload_optimizer": {"device": "none"},
         },
@@ -78,6 +80,13 @@ def test_a_file_of_deepspeeds_own_says_how_to_communicate(config):
         ({"file": {"optimizer": {"type": "Adam"}}}, "leave it out and set train.optimizer"),
         ({"file": {"zero_optimization": {"stage": 2, "overlap_com": True}}}, 'did you mean "overlap_comm"'),
         ({"file": {"zero_optimization": 2}}, "zero_optimization is no table of settings"),
+        ({"file": {"zero_optimization": {"stage": 2, "round_robin_gradients": True}}}, "is not supported"),
+        ({"file": {"zero_optimization": {"stage": 2, "overlap_comm": "yes"}}}, "'yes'; give true or false"),
+        ({"file": {"zero_optimization": {"stage": 2, "reduce_bucket_size": "big"}}}, "give a number"),
+        ({"file": {"zero_optimization": {"stage": 2, "reduce_bucket_size": -5}}}, "is -5; give a number"),
+        ({"file": {"zero_optimization": {"stage": 2}}, "zero_stage": 1}, "stage 1, .* for stage 2"),
+        ({"file": {"steps_per_print": 5}}, "ZeRO stage 0 splits nothing"),
+        ({"deepspeed_config_file": 5}, "5 is no DeepSpeed configuration"),
         ({"file": {"tensor_parallel": {"autotp_size": 4}}}, "tensor_parallel is not supported"),
         ({"file": "{"}, "ds.json is no DeepSpeed configuration"),
         ({"file": "[]"}, "ds.json is no DeepSpeed configuration: it holds no table"),
@@ -89,6 +98,12 @@ def test_what_is_not_supported_is_one_line(config, words, why):
     with pytest.raises(UserError, match=why) as refused:
         launch.launch(World(2, config=path), [])
     assert "\n" not in str(refused.value)
+
+
+def test_a_section_that_is_none_is_one_line(tmp_path):
+    (tmp_path / "odd.yaml").write_text("distributed_type: DEEPSPEED\ndeepspeed_config: x\n")
+    with pytest.raises(UserError, match="deepspeed_config is no table of settings"):
+        launch.launch(World(2, config=tmp_path / "odd.yaml"), [])
 
 
 def test_one_process_has_nobody_to_split_with(config):
@@ -149,8 +164,17 @@ def test_recipes_that_cannot_be_split_are_refused(monkeypatch, settings, why):
         runtime.accelerator(Train(**settings))
 
 
-def test_a_method_that_works_on_gradients_is_refused(monkeypatch):
+def test_a_method_that_works_on_gradients_is_refused_before_it_starts(monkeypatch):
+    building.check(Method(name="sam"), Train())
+    monkeypatch.setenv(deepspeed_file.ASKED, '{"stage": 2}')
+    with pytest.raises(
+        UserError, match=r"sam: it works on whole gradients.*train it with distributed_type: FSDP"
+    ):
+        building.check(Method(name="sam"), Train())
+
+
+def test_a_method_that_does_not_say_so_is_refused_when_it_asks_for_them(monkeypatch):
     training = feature_training("sam")
     monkeypatch.setattr(type(training.engine), "parameters", Zero.parameters)
-    with pytest.raises(UserError, match=r"works on gradients.*train it with distributed_type: FSDP"):
+    with pytest.raises(UserError, match="it works on whole gradients"):
         training.run()

@@ -60,7 +60,7 @@ def same_story(one, two):
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_a_split_run_equals_one_process_and_its_folder_predicts(start, cache, colours, tmp_path, kind):
-    (tmp_path / "split.yaml").write_text(CONFIGS[kind])
+    (tmp_path / "split.yaml").write_text(CONFIGS[kind].replace("zero_stage: 2", "zero_stage: 1"))
     choices = {"start": "probe", "keep": "best", "wise": (0.0, 0.5, 1.0), "clip": 1.0, "ema": 0.9}
     words = ["--gpus", "2", "--accelerate-config", str(tmp_path / "split.yaml")]
     content, process = start("two", *words, **choices)
