@@ -8,7 +8,7 @@ training and validation rows together.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -56,6 +56,13 @@ class Problem:
     def names(self, rows: NDArray[np.int64]) -> list[str]:
         """What people know these rows by."""
         return [f"row {i}" if self.ids is None else self.ids[i] for i in rows.tolist()]
+
+    def only(self, rows: NDArray[np.int64]) -> Problem:
+        """The problem of these rows, their features scaled as before."""
+        weight = None if self.sample_weight is None else self.sample_weight[rows]
+        return replace(
+            self, raw=part(self.raw, rows), y=self.y[rows], sample_weight=weight, ids=self.names(rows)
+        )
 
     @cached_property
     def X(self) -> Tensor | FeatureMatrix:

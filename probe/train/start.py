@@ -73,7 +73,10 @@ def _zeroshot(head: Head, start: Start) -> Scaling:
 
 
 def _probe(head: Head, start: Start) -> Scaling:
-    """LP-FT (Kumar et al. 2022): the exact probe's solution, scaling included."""
+    """LP-FT (Kumar et al. 2022): the exact probe's solution, scaling included.
+
+    Rows that will choose between start and end, or an epoch, choose its strength too and teach it nothing.
+    """
     from probe import probing
     from probe.recipe import Method
 
@@ -82,7 +85,11 @@ def _probe(head: Head, start: Start) -> Scaling:
         raise UserError("start: probe is a linear solution, and this head is not linear; use start: means")
     exact = start.method.name in losses.names() and losses.info(start.method.name).frozen == "exact"
     method = start.method if exact else Method(name="erm")
-    fit = probing.fit(start.problem, method, start.solver, start.held)
+    problem, solver = start.problem, start.solver
+    fit = probing.fit(problem, method, solver, start.held)
+    if len(start.trained) < len(problem.y):
+        solver = solver.model_copy(update={"l2": fit.record.get("l2")})
+        fit = probing.fit(problem.only(start.trained), method, solver, start.held)
     with torch.no_grad():
         inner.weight.copy_(fit.head.tensors["weight"])
         inner.bias.copy_(fit.head.tensors["bias"])  # type: ignore[union-attr]

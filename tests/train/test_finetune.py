@@ -75,6 +75,19 @@ def test_lp_ft_starts_where_the_exact_probe_ended(vit, colours, cache, tmp_path,
     assert torch.allclose(scores, exact.float(), atol=2e-4)
 
 
+@pytest.mark.parametrize("chosen", [{"keep": "best"}, {"wise": (0.0, 1.0)}])
+def test_what_will_choose_has_not_taught_the_probe_that_it_starts_from(vit, colours, cache, tmp_path, chosen):
+    r = recipe_for(vit, colours, start="probe", **chosen)
+    material = gather(r, cache=cache)
+    problem = probing.pose(r, material)
+    held = cut(data.load(r.data.name))
+    l2 = probing.fit(problem, r.method, r.solver, held).record["l2"]
+    others = problem.only(np.setdiff1d(np.arange(len(problem.y)), held))
+    exact = probing.fit(others, r.method, r.solver.model_copy(update={"l2": l2}), held).head
+    scores, _ = at_step_0(r, tmp_path, lambda backbone: problem)
+    assert torch.allclose(scores, exact.scores(material.features["test"].X).float(), atol=2e-4)
+
+
 def test_class_means_start_as_the_nearest_mean_classifier(vit, colours, cache, tmp_path):
     r = recipe_for(vit, colours, start="means")
     material = gather(r, cache=cache)
