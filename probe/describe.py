@@ -79,6 +79,12 @@ def remarks_and_margins(
         notes.append(
             f"{material.backbone.name} has random weights: give trained ones with --weights, or --finetune"
         )
+    if recipe.finetune:
+        frozen = "untrained network" if material.untrained else "frozen backbone"
+        notes.append(f"erm, which it is compared with, is the exact probe of the {frozen}, not a training")
+    if len(recipe.train.wise) > 1:
+        chosen = ", ".join(f"{fit.record['alpha']:g}" for fit in fits)
+        notes.append(f"between start (0) and end (1) validation chose alpha {chosen}")
     notes.append(groups.remark(recipe.groups))
     skipped = sum(len(f.skipped) for f in material.features.values())
     if skipped:

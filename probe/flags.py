@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from probe.train.launch import World, inside
+from probe.train.launch import World, follow, inside
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 plots_flag = click.option("--plots", is_flag=True, help="Also write every chart as SVG and PNG.")
@@ -66,6 +66,7 @@ def world_options(command: Any) -> Any:
     def gathered(*args: Any, **options: Any) -> Any:
         names = ("gpus", "machines", "machine_rank", "address", "port", "accelerate_config")
         gpus, machines, number, address, port, config = (options.pop(name) for name in names)
+        follow()
         alone = inside() or (gpus, machines, config) == (1, 1, None)
         world = None if alone else World(gpus, machines, number, address, port, config)
         return command(*args, world=world, **options)

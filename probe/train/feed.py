@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import signal
@@ -19,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from probe.data.decode import BadImage
 from probe.errors import UserError
+from probe.orphans import leave_with_parent
 from probe.train.batch import Batch
 from probe.train.streams import seed as stream
 
@@ -153,9 +153,7 @@ class ImageFeed:
 
 def _die_with_parent(_: int) -> None:
     """A trainer that is killed must not leave loaders behind (they would wait for it for ever)."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    leave_with_parent(signal.SIGKILL)
 
 
 def _collate(items: list[tuple[int, list[Tensor] | str]]) -> tuple[list[Tensor] | str, Tensor]:

@@ -15,9 +15,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from probe.errors import UserError
+from probe.orphans import leave_with_parent
 from probe.train import sharding
 
 ASKED = "PROBE_PROCESSES"  # how many processes the launcher was told to start, over all machines
@@ -44,6 +46,12 @@ class World:
 def inside() -> bool:
     """Is this process one of a world that a launcher started?"""
     return "WORLD_SIZE" in os.environ
+
+
+def follow() -> None:
+    """In a process that a launcher started: save and stop when the launcher is gone, even by kill -9."""
+    if inside():
+        leave_with_parent(signal.SIGTERM)
 
 
 def rank() -> int:
@@ -89,7 +97,10 @@ def _on_gpus(world: World, command: list[str]) -> int:
     else:
         flags += ["--mixed_precision", "no", "--dynamo_backend", "no"]
         flags += ["--multi_gpu"] if world.total > 1 else []
-    launcher = subprocess.Popen([sys.executable, "-m", "accelerate.commands.launch", *flags, *command])
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "accelerate.commands.launch", *flags, *command],
+        preexec_fn=partial(leave_with_parent, signal.SIGTERM),
+    )
     received: list[int] = []
 
     def pass_on(number: int, frame: object) -> None:

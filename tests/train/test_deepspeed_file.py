@@ -123,7 +123,7 @@ def test_on_gpus_accelerate_starts_plain_processes_that_split_by_themselves(conf
     calls = []
 
     class Launcher:
-        def __init__(self, command):
+        def __init__(self, command, **_):
             calls.append(command)
 
         def wait(self):

@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
 from torch import nn
+from training_world import gone
 
 from probe.errors import UserError
 from probe.train import launch, runtime, sharding
@@ -58,6 +60,31 @@ def test_a_failing_process_ends_the_world_with_its_exit_code_and_without_noise(c
     assert "error: bad" in done.stderr
 
 
+def test_processes_do_not_outlive_their_launcher(tmp_path):
+    """Not even one that was killed: their successors would write into the same folders."""
+    body = (
+        "import os, pathlib, sys, time\n"
+        "from probe.train import launch\n"
+        "launch.follow()\n"
+        "pathlib.Path(sys.argv[1], os.environ['RANK']).write_text(str(os.getpid()))\n"
+        "time.sleep(100)\n"
+    )
+    (tmp_path / "sleeper.py").write_text(body)
+    code = (
+        "import sys; from probe.train import launch; "
+        "launch._on_cpus(launch.World(2), ['-m', 'sleeper', sys.argv[1]])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    launcher = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environment)
+    deadline = time.monotonic() + 60
+    while not all((tmp_path / rank).exists() for rank in "01") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    launcher.kill()
+    launcher.wait()
+    for rank in "01":
+        assert gone(int((tmp_path / rank).read_text()))
+
+
 def test_more_processes_than_the_machine_can_start_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(
@@ -73,7 +100,7 @@ def test_gpus_go_through_accelerates_launcher_with_every_choice_spelt_out(monkey
     calls = []
 
     class Launcher:
-        def __init__(self, command):
+        def __init__(self, command, **_):
             calls.append(command)
 
         def wait(self):

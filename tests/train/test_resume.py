@@ -3,14 +3,13 @@
 import json
 import multiprocessing
 import signal
-import time
 from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 import torch
 import victims
-from training_world import feature_training, same_bits
+from training_world import feature_training, gone, same_bits
 from victims import features, finish, images
 
 from probe import distributed
@@ -47,18 +46,6 @@ def spawn():
 @pytest.fixture(scope="module")
 def uninterrupted():
     return finish(features(None))
-
-
-def gone(pid):
-    """Has the process ended, within a few seconds?"""
-    for _ in range(50):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def steps_of(folder):
