@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from probe.printable import printable
 
+EVERY = 60.0  # seconds between two lines where no bar can be drawn
 _drawing: ContextVar[bool] = ContextVar("drawing", default=False)
 
 
 @contextmanager
 def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Callable[..., None]]:
-    """Yield `advance(n, note)`; on a terminal, a bar with the rate and the time left is drawn on stderr.
+    """Yield `advance(n, note)`; on a terminal, a bar with the rate and the time left is drawn on stderr,
+    elsewhere (a log file) a line is written every minute.
 
     Inside another bar it draws nothing: one thing at a time tells the time left.
 
@@ -25,6 +29,7 @@ def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Call
 
     console = Console(stderr=True)
     outer = _drawing.get()
+    plain, said = show and not outer and not console.is_terminal, time.monotonic()
     token = _drawing.set(outer or show)
     with Progress(
         TextColumn("{task.description}", markup=False),  # it may hold the name of a data set
@@ -42,6 +47,11 @@ def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Call
             speed = progress.tasks[0].speed
             rate = f"{speed:,.0f} {unit}/s" if speed and speed >= 1 else unit  # a run takes minutes
             progress.update(task, advance=n, rate=f"{note}  {rate}" if note else rate)
+            nonlocal said
+            if plain and time.monotonic() - said > EVERY:
+                said = time.monotonic()
+                done = f"{progress.tasks[0].completed:,.0f} of {total:,} {unit}"
+                print(f"{printable(what)}: {done}  {note}".rstrip(), file=sys.stderr, flush=True)
 
         try:
             yield advance

@@ -83,7 +83,7 @@ def zero(config: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         if word in RECIPE:
             _leave_out(where, word, value)
         elif word not in HARMLESS:
-            meant = nearest(word, [*RECIPE, *HARMLESS])
+            meant = nearest(word, ["zero_stage", "deepspeed_config_file", "zero_optimization", *RECIPE])
             raise UserError(f"{where}: {word} is not supported, leave it out{meant}")
     return _checked(where, section)
 

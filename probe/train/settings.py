@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from probe.section import Section
+
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Augment(Section):
@@ -53,16 +56,15 @@ class Train(Section):
     compile: bool = False  # torch.compile
 
     keep: Literal["last", "best"] = "last"  # best epoch on held-out rows; last trains on those rows too
-    wise: tuple[float, ...] = ()  # WiSE-FT: weights of the tuned model between start (0) and end (1)
+    wise: tuple[Fraction, ...] = ()  # WiSE-FT: weights of the tuned model between start (0) and end (1)
     checkpoint_minutes: float = Field(10.0, gt=0)  # beside the checkpoint at each epoch's end
     workers: int | None = Field(None, ge=0)  # decoding processes; None: by the number of cores
     trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()  # beside log.jsonl
 
-    @model_validator(mode="after")
-    def _alphas_are_fractions(self) -> Train:
-        if not all(0 <= alpha <= 1 for alpha in self.wise):
-            raise ValueError("wise: every alpha lies between 0 (the start) and 1 (the end)")
-        return self
+    @field_validator("wise", "trackers", mode="before")
+    @classmethod
+    def _one_is_a_list_of_one(cls, given: Any) -> Any:
+        return (given,) if isinstance(given, str | int | float) else given
 
     @property
     def selects(self) -> bool:

@@ -1,0 +1,25 @@
+"""What a user sees while something takes long, with and without a terminal."""
+
+from probe import progress
+
+
+def test_a_log_file_gets_a_line_now_and_then(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "EVERY", -1.0)
+    with progress.bar("training", 4000, "samples") as advance:
+        advance(1000, "epoch 1/4")
+        advance(1000)
+    assert capsys.readouterr().err.splitlines() == [
+        "training: 1,000 of 4,000 samples  epoch 1/4",
+        "training: 2,000 of 4,000 samples",
+    ]
+
+
+def test_nothing_is_said_of_what_is_short_or_hidden_or_inside_another(monkeypatch, capsys):
+    with progress.bar("reading", 10, "files") as advance:
+        advance(10)
+    monkeypatch.setattr(progress, "EVERY", -1.0)
+    with progress.bar("hidden", 10, "files", show=False) as advance:
+        advance(10)
+    with progress.bar("outer", 10, "files"), progress.bar("inner", 10, "files") as advance:
+        advance(10)
+    assert capsys.readouterr().err == ""
