@@ -8,7 +8,6 @@ from pydantic import Field, field_validator
 
 from probe.section import Section
 
-
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
