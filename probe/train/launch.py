@@ -99,7 +99,7 @@ def _on_gpus(world: World, command: list[str]) -> int:
         flags += ["--multi_gpu"] if world.total > 1 else []
     launcher = subprocess.Popen(
         [sys.executable, "-m", "accelerate.commands.launch", *flags, *command],
-        preexec_fn=partial(leave_with_parent, signal.SIGTERM),
+        preexec_fn=partial(leave_with_parent, signal.SIGTERM) if os.name == "posix" else None,
     )
     received: list[int] = []
 

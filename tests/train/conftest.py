@@ -1,7 +1,27 @@
 """What several tests of training share."""
 
+import subprocess
+
 import pytest
+import torch
 from training_world import tiny_resnet, tiny_vit
+
+
+@pytest.fixture
+def on_gpus(monkeypatch):
+    """A machine with four GPUs, on which a launcher is not started: its command is kept in this list."""
+    commands = []
+
+    class Launcher:
+        def __init__(self, command, **_):
+            commands.append(command)
+
+        def wait(self):
+            return 0
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(subprocess, "Popen", Launcher)
+    return commands
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,8 @@
 """An Accelerate file that asks for DeepSpeed: honoured, or refused in one line that says what to do."""
 
 import json
-import subprocess
 
 import pytest
-import torch
 import yaml
 from training_world import feature_training
 
@@ -117,25 +115,14 @@ def test_without_the_library_it_is_named(config, monkeypatch):
         launch.launch(World(2, config=config()), [])
 
 
-def test_on_gpus_accelerate_starts_plain_processes_that_split_by_themselves(config, monkeypatch):
+def test_on_gpus_accelerate_starts_plain_processes_that_split_by_themselves(config, monkeypatch, on_gpus):
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
-    calls = []
-
-    class Launcher:
-        def __init__(self, command, **_):
-            calls.append(command)
-
-        def wait(self):
-            return 0
-
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(subprocess, "Popen", Launcher)
     for name in (launch.ASKED, deepspeed_file.ASKED):
         monkeypatch.setenv(name, "")
     assert launch.launch(World(2, config=config(zero_stage=1)), ["run"]) == 0
     assert deepspeed_file.asked() == {"stage": 1}
-    parsed, *_ = _validate_launch_command(launch_command_parser().parse_args(calls[0][3:]))
+    parsed, *_ = _validate_launch_command(launch_command_parser().parse_args(on_gpus[0][3:]))
     assert (parsed.multi_gpu, parsed.use_deepspeed, parsed.num_processes) == (True, False, 2)
 
 

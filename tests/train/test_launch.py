@@ -96,22 +96,11 @@ def test_more_processes_than_the_machine_can_start_are_refused(monkeypatch):
         launch.launch(World(3), [])
 
 
-def test_gpus_go_through_accelerates_launcher_with_every_choice_spelt_out(monkeypatch):
-    calls = []
-
-    class Launcher:
-        def __init__(self, command, **_):
-            calls.append(command)
-
-        def wait(self):
-            return 0
-
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(subprocess, "Popen", Launcher)
+def test_gpus_go_through_accelerates_launcher_with_every_choice_spelt_out(monkeypatch, on_gpus):
     monkeypatch.setenv(launch.ASKED, "")
     world = World(4, machines=2, machine_rank=1, address="10.0.0.1")
     assert launch.launch(world, ["run", "--finetune"]) == 0
-    words = " ".join(calls[0][1:])
+    words = " ".join(on_gpus[0][1:])
     assert words.startswith(
         "-m accelerate.commands.launch --num_processes 8 --num_machines 2 --machine_rank 1"
     )
