@@ -10,8 +10,8 @@ from probe import sums
 from probe.errors import UserError
 from probe.evaluate import elsewhere
 from probe.evaluate import groups as grouping
-from probe.evaluate.judge import Bench, Groups, judge, versus
-from probe.evaluate.significance import LEVEL, holm
+from probe.evaluate.judge import Bench, Groups, corrected, judge, versus
+from probe.evaluate.significance import holm
 from probe.recipe import Recipe, build, group_source
 from probe.report import runs, words
 
@@ -68,9 +68,9 @@ def statistics(result: Mapping[str, Any]) -> Row:
 
 def _correct(rows: Sequence[Row]) -> None:
     """Holm's correction over every gain of the table: what is called clear is clear among so many looks."""
-    gains = [s["gain"] for row in rows for s in row["statistics"].values() if s["gain"] is not None]
-    for gain, p in zip(gains, holm([g["p"] for g in gains]), strict=True):
-        gain["p_holm"], gain["clear"] = float(p), bool(p < LEVEL)
+    columns = [s for row in rows for s in row["statistics"].values() if s["gain"] is not None]
+    for column, p in zip(columns, holm([s["gain"]["p"] for s in columns]), strict=True):
+        column["gain"] = corrected(column["gain"], float(p))
 
 
 def hardest(row: Row) -> Row:
@@ -98,8 +98,7 @@ def _ranking(rows: Sequence[Row], key: str) -> list[Row]:
 
 def _remarks(rows: Sequence[Row]) -> list[str]:
     said = []
-    if any(row["seeds"] == 1 for row in rows):
-        said.append("one seed only: the intervals come from the test images alone")
+    said += [words.FEW_SEEDS[n] for n in sorted({row["seeds"] for row in rows} & set(words.FEW_SEEDS))]
     if rows and not any(hardest(row)["gain"] for row in rows):
         said.append("only the reference was run: name another method to see gains")
     return said

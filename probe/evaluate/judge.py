@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from probe.evaluate import groups as grouping
 from probe.evaluate import metrics, significance
-from probe.evaluate.significance import LEVEL, Draws
+from probe.evaluate.significance import ACCURACY, GAIN, LEVEL, Estimates, Tally
 
 Groups = Mapping[str, list[int]]
 
@@ -41,63 +41,55 @@ class Bench:
         return np.bincount(self.labels, minlength=len(self.class_names))
 
     @property
-    def weightings(self) -> dict[str, NDArray[np.float64]]:
-        """Overall, mean per class and each group, as weights of the class accuracies."""
-        return significance.weightings(self.n, self.groups)
-
-    @property
     def count_groups(self) -> dict[str, dict[str, list[int]]]:
         """Groups by training count, scheme by scheme; none when the counts are unknown."""
         return {} if self.train_counts is None else grouping.by_count(self.train_counts)
 
-    def draw(self, values: NDArray[np.generic]) -> Draws:
-        return significance.draw(values, self.labels, len(self.class_names))
+    def estimates(self, t: Tally, groups: Groups) -> dict[str, tuple[Estimates, int] | None]:
+        """Overall, mean per class and each group: the estimates and its row; None where no image is."""
+        table = significance.weightings(self.n, groups)
+        found = significance.estimates(t, np.stack(list(table.values())))
+        return {name: (found, i) if w.any() else None for i, (name, w) in enumerate(table.items())}
 
 
 def judge(outcome: Outcome, bench: Bench) -> dict[str, Any]:
     """Accuracy overall, by group and by class, each with a 95 % interval."""
     counts = metrics.count(outcome.hits, bench.labels, len(bench.class_names))
-    drawn = bench.draw(outcome.hits)
-    spread = {k: significance.estimate(drawn, w) for k, w in bench.weightings.items()}
-    everything = len(bench.labels)
+    t = significance.tally(outcome.hits, bench.labels, len(bench.class_names), ACCURACY)
+    whole = bench.estimates(t, {})
     return {
         **metrics.overall(counts),
         "top5": None if outcome.hits5 is None else float(outcome.hits5.mean()),
         "ece": _calibration(outcome, np.ones(len(bench.labels), dtype=bool)),
-        "ci": _interval(spread["overall"], everything),
-        "mean_per_class_ci": _interval(spread["mean_per_class"], everything),
+        "ci": _interval(whole["overall"]),
+        "mean_per_class_ci": _interval(whole["mean_per_class"]),
         **metrics.extremes(counts, bench.class_names),
-        "groups": _groups(outcome, bench, bench.groups, drawn),
-        "count_groups": {s: _groups(outcome, bench, g, drawn) for s, g in bench.count_groups.items()},
-        "by_class": _by_class(counts, bench),
+        "groups": _groups(outcome, bench, bench.groups, t),
+        "count_groups": {s: _groups(outcome, bench, g, t) for s, g in bench.count_groups.items()},
+        "by_class": _by_class(counts, bench, t),
     }
 
 
-def _groups(outcome: Outcome, bench: Bench, groups: Groups, drawn: Draws) -> dict[str, Any]:
+def _groups(outcome: Outcome, bench: Bench, groups: Groups, t: Tally) -> dict[str, Any]:
     """Each group's accuracy (a mean over its classes), calibration and members; a group may be empty."""
-    table = {}
-    weightings = significance.weightings(bench.n, groups)
-    for name, members in groups.items():
-        e = significance.estimate(drawn, weightings[name])
-        table[name] = {
-            "accuracy": None if e is None else e.mean,
-            "ci": _interval(e, int(bench.n[members].sum())),
+    found = bench.estimates(t, groups)
+    return {
+        name: {
+            "accuracy": None if found[name] is None else _mean(found[name]),
+            "ci": _interval(found[name]),
             "ece": _calibration(outcome, np.isin(bench.labels, members)),
             "classes": [bench.class_names[k] for k in members],
         }
-    return table
+        for name, members in groups.items()
+    }
 
 
-def _interval(e: significance.Estimate | None, n: int) -> list[float] | None:
-    """The 95 % interval of an accuracy on n images; no accuracy is below 0 or above 1.
+def _mean(found: tuple[Estimates, int] | None) -> float | None:
+    return None if found is None else float(found[0].mean[found[1]])
 
-    Where all images are right, or all wrong, resampling shows no spread at all: Wilson's interval stands in.
-    """
-    if e is None:
-        return None
-    if e.ci[0] == e.ci[1]:
-        return [float(v) for v in metrics.wilson(np.array([e.mean * n]), np.array([n]))[0]]
-    return [min(max(v, 0.0), 1.0) for v in e.ci]
+
+def _interval(found: tuple[Estimates, int] | None) -> list[float] | None:
+    return None if found is None else [float(v) for v in found[0].ci[found[1]]]
 
 
 def _calibration(outcome: Outcome, chosen: NDArray[np.bool_]) -> float | None:
@@ -108,9 +100,9 @@ def _calibration(outcome: Outcome, chosen: NDArray[np.bool_]) -> float | None:
     return float(np.mean([metrics.calibration_error(c[chosen], h[chosen]) for c, h in pairs]))
 
 
-def _by_class(counts: metrics.ClassCounts, bench: Bench) -> list[dict[str, Any]]:
+def _by_class(counts: metrics.ClassCounts, bench: Bench, t: Tally) -> list[dict[str, Any]]:
     group_of = {k: name for name, members in bench.groups.items() for k in members}
-    intervals = metrics.wilson(counts.right, counts.n)
+    intervals = significance.estimates(t, np.eye(len(t.n))).ci
     rows = []
     for k, name in enumerate(bench.class_names):
         row = {
@@ -129,50 +121,59 @@ def _by_class(counts: metrics.ClassCounts, bench: Bench) -> list[dict[str, Any]]
 def versus(outcome: Outcome, reference: Outcome, bench: Bench) -> dict[str, Any]:
     """The paired gain of `outcome` over `reference`: overall, by group and by class."""
     difference = outcome.hits.astype(np.int8) - reference.hits.astype(np.int8)
-    drawn = bench.draw(difference)
-    schemes = {s: significance.weightings(bench.n, g) for s, g in bench.count_groups.items()}
+    t = significance.tally(difference, bench.labels, len(bench.class_names), GAIN)
     return {
         "method": reference.method,
-        "seeds": len(outcome.hits),  # 1: the intervals come from the test images alone
-        "gain": {name: _gain(drawn, w) for name, w in bench.weightings.items()},
+        "seeds": len(outcome.hits),  # 1: the intervals are about these two heads alone
+        "gain": _gains(bench, t, bench.groups),
         "count_gain": {
-            scheme: {name: _gain(drawn, table[name]) for name in bench.count_groups[scheme]}
-            for scheme, table in schemes.items()
+            scheme: {name: gain for name, gain in _gains(bench, t, groups).items() if name in groups}
+            for scheme, groups in bench.count_groups.items()
         },
-        "by_class": _class_gains(difference, drawn, bench),
+        "by_class": _class_gains(t, bench),
     }
 
 
-def _gain(drawn: Draws, weight: NDArray[np.float64]) -> dict[str, Any] | None:
-    e = significance.estimate(drawn, weight)
-    if e is not None and e.mean != 0 and e.ci[0] == e.ci[1]:
-        e = significance.without_spread(drawn, weight)
-    return None if e is None else {"mean": e.mean, "ci": list(e.ci), "p": e.p, "clear": e.clear}
+def _gains(bench: Bench, t: Tally, groups: Groups) -> dict[str, dict[str, Any] | None]:
+    found = bench.estimates(t, groups)
+    return {name: None if row is None else _gain(*row) for name, row in found.items()}
 
 
-def _class_gains(difference: NDArray[np.int8], drawn: Draws, bench: Bench) -> list[dict[str, Any]]:
-    """Each class by an exact test of its own, and Holm's correction over all of them."""
-    num_classes = len(bench.class_names)
-    vote = np.sign(difference.sum(axis=0, dtype=np.int64))
-    better, worse = (np.bincount(bench.labels[vote == s], minlength=num_classes) for s in (1, -1))
-    known = np.flatnonzero(bench.n)
-    p = np.ones(num_classes)
-    p[known] = significance.mcnemar(better[known], worse[known])
-    adjusted = np.ones(num_classes)
+def _gain(e: Estimates, index: int) -> dict[str, Any]:
+    """A gain, its interval, and the parts it was made of, so that a table can correct it for its size."""
+    p = float(e.p[index])
+    ci = [float(v) for v in e.ci[index]]
+    return {"mean": float(e.mean[index]), "ci": ci, "p": p, "clear": p < LEVEL, "parts": e.parts(index)}
+
+
+def corrected(gain: Mapping[str, Any], p_holm: float) -> dict[str, Any]:
+    """A gain among others: verdict and interval after Holm's correction; `ci_alone` is that of one look."""
+    alone = gain["ci"]
+    if gain.get("parts"):  # results of earlier releases have none
+        e = significance.from_parts(gain["mean"], gain["parts"])
+        ci = [float(v) for v in e.interval(significance.corrected_level(gain["p"], p_holm))[0]]
+    else:
+        ci = list(alone)
+    return {**gain, "ci": ci, "ci_alone": alone, "p_holm": p_holm, "clear": p_holm < LEVEL}
+
+
+def _class_gains(t: Tally, bench: Bench) -> list[dict[str, Any]]:
+    """Each class's gain, corrected by Holm for the number of classes."""
+    e = significance.estimates(t, np.eye(len(t.n)))
+    known = t.n > 0
+    p, adjusted = np.ones(len(t.n)), np.ones(len(t.n))
+    p[known] = e.p[known]
     adjusted[known] = significance.holm(p[known])
-    table = []
-    for k, name in enumerate(bench.class_names):
-        only = np.zeros(num_classes)
-        only[k] = bench.n[k] > 0
-        e = _gain(drawn, only)
-        table.append(
-            {
-                "name": name,
-                "mean": None if e is None else e["mean"],
-                "ci": None if e is None else e["ci"],
-                "p": float(p[k]),
-                "p_holm": float(adjusted[k]),
-                "clear": bool(adjusted[k] < LEVEL),
-            }
-        )
-    return table
+    alone, together = e.ci, e.interval(significance.corrected_level(p, adjusted))
+    return [
+        {
+            "name": name,
+            "mean": float(e.mean[k]) if known[k] else None,
+            "ci": [float(v) for v in together[k]] if known[k] else None,
+            "ci_alone": [float(v) for v in alone[k]] if known[k] else None,
+            "p": float(p[k]),
+            "p_holm": float(adjusted[k]),
+            "clear": bool(adjusted[k] < LEVEL),
+        }
+        for k, name in enumerate(bench.class_names)
+    ]

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from probe.errors import UserError
 
-Z95 = 1.959963984540054  # the normal quantile of a two-sided 95 % interval
 CALIBRATION_BINS = 15
 
 
@@ -92,16 +91,6 @@ def top_k(scores: NDArray[np.floating], labels: NDArray[np.int64], k: int) -> ND
     own = np.take_along_axis(scores, labels[:, None], axis=1)
     better = (scores >= own).sum(axis=1) - 1  # the true class itself is always >= itself
     return better < k
-
-
-def wilson(right: NDArray[np.float64], n: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Wilson's 95 % score interval of a proportion, K x 2; sound for small n and for 0 or 100 %."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        p = right / n
-        centre = p + Z95**2 / (2 * n)
-        half = Z95 * np.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2))
-        interval = np.stack([centre - half, centre + half], axis=1) / (1 + Z95**2 / n)[:, None]
-    return np.clip(interval, 0, 1)
 
 
 def score(predicted: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int, metric: str) -> float:

@@ -1,124 +1,232 @@
-"""Error bars by a paired, stratified bootstrap over test images and seeds, without touching the images again.
+"""How sure a number is: one model of where variation comes from, for every figure of every table.
 
-A statistic (overall, mean per class, a group, one class) is a fixed weighting w of the K class means of some
-value v[s, i] of seed s and test image i: 1 for a hit, or for a comparison the hit of one method minus that of
-the other on the same image and seed, which is what makes it paired.
+A statistic (overall, mean per class, a group, one class) is a fixed weighting w of the K class means of
+some value v[s, i] of seed s and test image i: 1 for a correct prediction, or for a comparison the
+difference of two methods on the same image and seed, which is what makes it paired. The model is a two-way
+layout:
 
-Images. Within a class, images of equal value (averaged over seeds) are interchangeable. So a resampled test
-set is described by how often each *value* occurs in each class: one multinomial draw a class instead of one
-random index an image, with exactly the distribution of the image-wise bootstrap. One set of draws (B x K)
-serves every weighting by one product.
+    v[s, i] = mu_k + a_i + b[s, k] + e[s, i]            image i of class k, seed s
 
-Seeds. A handful of seeds cannot be resampled usefully: that bootstrap is far too narrow. Instead a normal
-error of the variance between seeds is added to the image draws. Seeds also differ because each errs on other
-images (the interaction of a two-way layout), which resampling images would count a second time: the image
-draws are shrunk by that part, which many images determine well. The sum of the two variances is itself an
-estimate, with Satterthwaite's degrees of freedom, so the draws are spread as Student's t is. A variance of
-few seeds is more often too small than too large (for three, half of all estimates are below 0.69 of the
-truth), and where it is small the degrees of freedom come out large: taken at its face value, intervals of
-three seeds cover 92 %. So it is divided by the geometric mean of its own error, which makes its logarithm
-unbiased. In simulations (`tests/evaluate/test_significance.py`) intervals of one seed and of three or more
-then cover 94 to 96 %; of two, 92 to 96 %.
+a: some images are easier, for every seed. b: some seeds are better at a class, or at all of them. e: which
+images a seed gets wrong by chance. Test images and seeds are both samples, and the variance of the mean is
 
-A class with one test image has no spread of its own; such classes are resampled as one stratum, which counts
-the differences between them as well and so errs on the careful side.
+    images + seeds,   images = sum_k w_k^2 (var a + var e / S) / n_k,   seeds = var(sum_k w_k b[s, k]) / S
 
-Counts are whole, so an interval is widened by half of the step that one image makes (continuity correction).
+**Images.** The variance between the images' means over seeds gives `images`, whatever the seeds do. Where
+few images are wrong, or few changed, the sample shows too little of it, so pseudo-images stand at both ends
+of the scale: two right and two wrong for an accuracy (Agresti and Coull 1998), one won and one lost for a
+gain (Bonett and Price 2012), shared out over the classes. A class of n images has n - 1 degrees of freedom
+of its own and is lent one by all images of the statistic, which is all that a class of one image has. A
+gain is judged by its variance under the hypothesis that is tested, as in McNemar's test: with every mean
+moved by d, the variance is larger by d^2 times `curvature`.
+
+**Seeds.** The variance of the S seeds' own means, over S, is `between`. It holds the seeds' variance and,
+once more, that of e, which `interaction` estimates from all images. A handful of seeds can agree by chance,
+so what they show only ever adds to what the images show:
+
+    half^2 = z^2 images + max(0, t^2 between - kappa z^2 interaction)
+
+with Student's t of S - 1 degrees of freedom. With kappa = 1 this is never too narrow at any level (Banerjee
+1961), and far too wide where seeds do not differ. kappa = 1 + 6/S (1/(S - 1) + 1 - interaction / images)
+spends that where it can: for normal errors the chance of a false alarm is then at most 1.16 times the
+nominal one, at 5, 1 and 0.1 %, whatever the seeds' variance is (`test_significance.py` integrates it). With
+two seeds t is 12.7: their spread is hardly known, and the interval says so. With one seed the interval is
+about that one trained head; what another seed would give cannot be known.
+
+The p-value is the level at which the interval begins to hold 0, so the two are always of one mind.
+`tests/evaluate/test_coverage.py` tries all of this by simulation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-DRAWS = 2000
 LEVEL = 0.05  # what "clear" means: a two-sided 95 % interval
-MANY = 2000  # degrees of freedom from which Student's t is a normal
-RESOLVED = 10  # a tail with fewer draws than this says little about how small p is
+LARGEST_Z = 21.0  # a p-value of 1e-97
+HALVINGS = 40  # of z: to more digits than anyone reads
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A mean with its 95 % interval; `p` is the two-sided p-value of "the true value is 0"."""
+class Scale:
+    """The range of a value, and how many pseudo-images stand at each end of it."""
 
-    mean: float
-    ci: tuple[float, float]
-    p: float
+    low: float
+    high: float
+    pseudo: float
 
-    @property
-    def clear(self) -> bool:
-        """Does the interval exclude 0?"""
-        return not self.ci[0] <= 0 <= self.ci[1]
+
+ACCURACY = Scale(0.0, 1.0, 2.0)
+GAIN = Scale(-1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
-class Draws:
-    """Everything that any weighting of the class means needs for its interval."""
+class Tally:
+    """Moments of each class's values: all that any weighting of the class means needs."""
 
+    scale: Scale
     n: NDArray[np.int64]  # K, images of each class
-    images: NDArray[np.float64]  # B x K, class means of resampled images; NaN for a class without images
-    by_seed: NDArray[np.float64]  # S x K, class means of each seed
-    interaction: NDArray[np.float64]  # K, variance of the class mean that images x seeds explain
-    seed: int  # of the random numbers
+    by_seed: Floats  # S x K, class means of each seed; 0 for a class without images
+    mean: Floats  # K
+    images: Floats  # K, variance between the images' means over seeds (divided by n)
+    values: Floats  # K, variance of all values (divided by S n); at least `images`
+    interaction: Floats  # K, unbiased variance of e; 0 where it cannot be known
 
 
-def draw(
-    values: NDArray[np.generic],
-    labels: NDArray[np.int64],
-    num_classes: int,
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> Draws:
-    """Bootstrap draws of the class means of `values` (seeds x images)."""
+@dataclass(frozen=True)
+class Estimates:
+    """M statistics, each with what its interval and its p-value are made of (arrays of length M)."""
+
+    mean: Floats
+    center: Floats  # of the interval: the mean with pseudo-images
+    images: Floats
+    between: Floats
+    interaction: Floats
+    curvature: Floats
+    seeds: int
+    scale: Scale
+
+    def interval(self, level: float | Floats = LEVEL) -> Floats:
+        """M x 2: the interval of confidence 1 - level, within what is possible."""
+        half = np.sqrt(self._half_squared(np.broadcast_to(level, self.mean.shape)))
+        low = np.minimum(np.maximum(self.center - half, self.scale.low), self.mean)
+        high = np.maximum(np.minimum(self.center + half, self.scale.high), self.mean)
+        return np.stack([low, high], axis=-1)
+
+    @cached_property
+    def ci(self) -> Floats:
+        """M x 2: the 95 % intervals."""
+        return self.interval()
+
+    def _half_squared(self, level: Floats) -> Floats:
+        from scipy.special import ndtri
+
+        z = -ndtri(level / 2)
+        remaining = 1 - z**2 * self.curvature
+        squared = z**2 * self.images + self._added_by_seeds(z)
+        return np.where(remaining > 0, squared / np.where(remaining > 0, remaining, 1), np.inf)
+
+    def _added_by_seeds(self, z: Floats) -> Floats:
+        """max(0, t^2 between - kappa z^2 interaction), with the t of the same level as z."""
+        if self.seeds == 1:
+            return np.zeros_like(z)
+        from scipy.special import ndtr, stdtrit
+
+        t2 = stdtrit(self.seeds - 1, ndtr(-z)) ** 2
+        return np.maximum(0, t2 * self.between - z**2 * self._kappa_interaction)
+
+    @cached_property
+    def _kappa_interaction(self) -> Floats:
+        share = self.interaction / np.maximum(self.images, 1e-300)
+        return (1 + 6 / self.seeds * (1 / max(self.seeds - 1, 1) + 1 - share)) * self.interaction
+
+    @cached_property
+    def p(self) -> Floats:
+        """M two-sided p-values of "the true value is 0": the level at which the interval begins to hold 0."""
+        from scipy.special import ndtr
+
+        d2 = self.center**2
+        # without seeds: d^2 (1 - z^2 curvature) = z^2 images; what seeds add makes z smaller
+        high = np.minimum(np.sqrt(d2 / np.maximum(self.images + d2 * self.curvature, 1e-300)), LARGEST_Z)
+        if (self._added_by_seeds(high) > 0).any():
+            low = np.zeros_like(high)
+            for _ in range(HALVINGS):
+                z = (low + high) / 2
+                holds = z**2 * (self.images + d2 * self.curvature) + self._added_by_seeds(z) >= d2
+                low, high = np.where(holds, low, z), np.where(holds, z, high)
+        return np.where(self.center * self.mean > 0, 2 * ndtr(-high), 1.0)
+
+    def parts(self, index: int) -> dict[str, float]:
+        """What `from_parts` rebuilds one statistic from: plain numbers, for result.json."""
+        columns = ("center", "images", "between", "interaction", "curvature")
+        return {**{name: float(getattr(self, name)[index]) for name in columns}, "seeds": self.seeds}
+
+
+def from_parts(mean: float, parts: Mapping[str, Any]) -> Estimates:
+    """The inverse of `Estimates.parts`, for a gain."""
+    columns = ("center", "images", "between", "interaction", "curvature")
+    arrays = {name: np.array([float(parts[name])]) for name in columns}
+    return Estimates(np.array([float(mean)]), seeds=int(parts["seeds"]), scale=GAIN, **arrays)
+
+
+def tally(values: NDArray[np.generic], labels: NDArray[np.int64], num_classes: int, scale: Scale) -> Tally:
+    """The class moments of `values` (seeds x images; whole numbers are summed without rounding)."""
     seeds = len(values)
-    ordered = values[:, np.argsort(labels, kind="stable")].astype(np.float64)
     n = np.bincount(labels, minlength=num_classes)
-    ends = np.cumsum(n)
-    rng = np.random.default_rng(seed)
-    images = np.full((draws, num_classes), np.nan)
-    by_seed = np.full((seeds, num_classes), np.nan)
-    interaction = np.zeros(num_classes)
-    for k in np.flatnonzero(n):
-        rows = ordered[:, ends[k] - n[k] : ends[k]]  # S x n_k
-        of_image = rows.mean(axis=0)
-        by_seed[:, k] = rows.mean(axis=1)
-        images[:, k] = _resampled_mean(of_image, draws, rng)
-        if seeds > 1 and n[k] > 1:
-            rest = rows - of_image - by_seed[:, k, None] + rows.mean()
-            interaction[k] = (rest**2).sum() / ((n[k] - 1) * (seeds - 1)) / (n[k] * seeds)
-    single = np.flatnonzero(n == 1)
-    if len(single) > 1:
-        images[:, single] = _resampled_singles(by_seed[:, single].mean(axis=0), draws, rng)
-    return Draws(n, images, by_seed, interaction, seed)
+    count = np.maximum(n, 1)
+
+    def sums(of: Floats) -> Floats:
+        return np.bincount(labels, weights=of, minlength=num_classes).astype(np.float64)
+
+    numbers = values.astype(np.float64)
+    by_seed = np.stack([sums(row) for row in numbers])  # S x K
+    total = by_seed.sum(axis=0)
+    of_images = sums(numbers.sum(axis=0) ** 2)
+    of_values = sums((numbers**2).sum(axis=0))
+    # Sums of squares about the class mean, times S n: differences of whole numbers where values are whole.
+    images = (count * of_images - total**2) / (seeds * count)
+    everything = (seeds * count * of_values - total**2) / (seeds * count)
+    of_seeds = (seeds * (by_seed**2).sum(axis=0) - total**2) / (seeds * count)
+    freedom = (n - 1) * (seeds - 1)
+    rest = np.maximum(everything - images - of_seeds, 0) / np.maximum(freedom, 1)
+    return Tally(
+        scale=scale,
+        n=n,
+        by_seed=by_seed / count,
+        mean=total / (seeds * count),
+        images=np.maximum(images, 0) / (seeds * count),
+        values=np.maximum(everything, 0) / (seeds * count),
+        interaction=np.where(freedom > 0, rest, 0.0),
+    )
 
 
-def _resampled_mean(value: NDArray[np.float64], draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Means of `draws` resamples, widened by sqrt(n / (n - 1)): resampling understates the spread by that."""
-    n = len(value)
-    # means over seeds are few fractions; rounding makes equal ones equal in the last bit too
-    distinct, counts = np.unique(value.round(9), return_counts=True)
-    if len(distinct) == 1:
-        return np.full(draws, distinct[0])
-    sample = rng.multinomial(n, counts / n, size=draws) @ distinct / n
-    mean = value.mean()
-    return mean + (sample - mean) * np.sqrt(n / (n - 1))
+def estimates(t: Tally, weights: Floats) -> Estimates:
+    """A statistic for each row of `weights` (M x K, rows sum to 1); classes without images are left out."""
+    seeds, scale = len(t.by_seed), t.scale
+    used = (weights > 0) & (t.n > 0)
+    w = np.where(used, weights, 0.0)
+    # Several seeds that err on different images tell more than one: an image's mean over them varies less
+    # than a single value, by `ratio`, and a pseudo-image counts for as much less. Unknown, it is 1.
+    ratio = (used @ (t.n * t.images) + 1) / (used @ (t.n * t.values) + 1)
+    pseudo = used * (scale.pseudo * ratio / np.maximum(used.sum(axis=1), 1))[:, None]  # M x K, at each end
+    lent = _variance_of_all(t, used)[:, None]
+    n = np.maximum(t.n, 1) + 2 * pseudo
+    low, high = scale.low - t.mean, scale.high - t.mean
+    shift = pseudo * (low + high) / n  # of the class mean
+    variance = (t.n * t.images + lent + pseudo * (low**2 + high**2)) / n - shift**2
+    images = (w**2 * variance / n).sum(axis=1)
+    interaction = (w**2 * t.interaction / (np.maximum(t.n, 1) * seeds)).sum(axis=1)
+    mean = w @ t.mean
+    by_seed = w @ t.by_seed.T  # M x S
+    between = by_seed.var(axis=1, ddof=1) / seeds if seeds > 1 else np.zeros(len(w))
+    return Estimates(
+        mean=mean,
+        center=mean + (w * shift).sum(axis=1),
+        images=images,
+        between=between,
+        interaction=np.minimum(interaction, images),
+        curvature=ratio * (w**2 / n).sum(axis=1) if scale == GAIN else np.zeros(len(w)),
+        seeds=seeds,
+        scale=scale,
+    )
 
 
-def _resampled_singles(
-    value: NDArray[np.float64], draws: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """Draws x classes, for classes of one image: alone it shows no spread, so it takes that of them all."""
-    m = len(value)
-    errors = (value - value.mean()) * np.sqrt(m / (m - 1))
-    return value + errors[rng.integers(m, size=(draws, m))]
+def _variance_of_all(t: Tally, used: NDArray[np.bool_]) -> Floats:
+    """M: the variance of the images of all used classes about their common mean."""
+    number = np.maximum(used @ t.n, 1)
+    mean = used @ (t.n * t.mean) / number
+    squares = used @ (t.n * (t.images + t.mean**2)) - number * mean**2
+    return np.maximum(squares, 0) / np.maximum(number - 1, 1)
 
 
-def weightings(n: NDArray[np.int64], groups: Mapping[str, list[int]]) -> dict[str, NDArray[np.float64]]:
+def weightings(n: NDArray[np.int64], groups: Mapping[str, list[int]]) -> dict[str, Floats]:
     """How each statistic weighs the class accuracies: overall by images, a group by classes."""
     table = {"overall": n / n.sum(), "mean_per_class": (n > 0) / (n > 0).sum()}
     for name, members in groups.items():
@@ -128,101 +236,7 @@ def weightings(n: NDArray[np.int64], groups: Mapping[str, list[int]]) -> dict[st
     return table
 
 
-def estimate(drawn: Draws, weight: NDArray[np.float64]) -> Estimate | None:
-    """Mean, percentile interval and p-value of one weighting; None when it weighs no class."""
-    used = weight > 0
-    if not used.any():
-        return None
-    w = weight[used]
-    by_seed = drawn.by_seed[:, used] @ w
-    mean, seeds, draws = float(by_seed.mean()), len(by_seed), len(drawn.images)
-    rng = np.random.default_rng(drawn.seed)
-
-    error = drawn.images[:, used] @ w - mean
-    within = float(error.var())
-    between = _between_seeds(by_seed)
-    if between > 0:
-        kept = max(0.0, 1 - float(drawn.interaction[used] @ w**2) / within) if within > 0 else 0.0
-        error *= np.sqrt(kept)
-        error += np.sqrt(between) * rng.permutation(_normal_levels(draws))
-        variance = kept * within + between
-    else:
-        variance = within
-    # Satterthwaite: the degrees of freedom of a sum of variances, never fewer than either has
-    strata = int((drawn.n[used] > 1).sum()) + bool((drawn.n[used] == 1).any())  # single images are one
-    of_images, of_seeds = max(int(drawn.n[used].sum()) - strata, 1), max(seeds - 1, 1)
-    doubt = within**2 / of_images + between**2 / of_seeds
-    freedom = max(variance**2 / doubt, min(of_images, of_seeds)) if doubt > 0 else np.inf
-    sample = mean + error / np.sqrt(_misjudged(freedom, draws, rng))
-    half_step = 0.5 * float((w / drawn.n[used]).max()) / seeds if variance > 0 else 0.0
-    low, high = np.percentile(sample, [100 * LEVEL / 2, 100 * (1 - LEVEL / 2)])
-    distance = (abs(mean) - half_step) / np.sqrt(variance) if variance > 0 else 0.0
-    p = _p_value(sample * np.sign(mean) - half_step, distance, freedom)
-    return Estimate(mean, (float(low) - half_step, float(high) + half_step), p)
-
-
-def without_spread(drawn: Draws, weight: NDArray[np.float64]) -> Estimate:
-    """A gain where all images of a class changed alike, so that resampling shows no spread at all.
-
-    The test is the sign test of the images that changed. A class whose n images all changed is bounded by
-    the gain g at which that still happens in 2.5 % of all cases: ((1 + g) / 2)^n.
-    """
-    used = weight > 0
-    w, n, change = weight[used], drawn.n[used], drawn.by_seed[0, used]
-    better, worse = (np.array([n[np.sign(change) == s].sum()]) for s in (1, -1))
-    mean, least = float(change @ w), float((w * change * (2 * (LEVEL / 2) ** (1 / n) - 1)).sum())
-    return Estimate(mean, (min(mean, least), max(mean, least)), float(mcnemar(better, worse)[0]))
-
-
-def _between_seeds(by_seed: NDArray[np.float64]) -> float:
-    """The variance that seeds give to their mean, unbiased on the scale of logarithms; 0 for one seed."""
-    from scipy.special import digamma
-
-    half = (len(by_seed) - 1) / 2
-    if half == 0:
-        return 0.0
-    too_small = np.exp(digamma(half)) / half  # the geometric mean of chi^2 / freedom
-    return float(by_seed.var(ddof=1) / len(by_seed) / too_small)
-
-
-def _misjudged(freedom: float, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """How far a variance of so many degrees of freedom may be off: a normal over its root is Student's t."""
-    if freedom > MANY:
-        return np.ones(draws)
-    return _chi2_levels(float(f"{freedom:.2g}"), draws)[rng.permutation(draws)]
-
-
-@lru_cache(maxsize=512)  # freedoms of two digits: few are different, so that every class can have its own
-def _chi2_levels(freedom: float, draws: int) -> NDArray[np.float64]:
-    """Quantiles of chi^2 / freedom in the middle of `draws` equal cells: tails free of chance."""
-    from scipy.special import chdtri
-
-    return chdtri(freedom, (np.arange(draws) + 0.5) / draws) / freedom
-
-
-@lru_cache(maxsize=4)
-def _normal_levels(draws: int) -> NDArray[np.float64]:
-    from scipy.special import ndtri
-
-    return ndtri((np.arange(draws) + 0.5) / draws)
-
-
-def _p_value(sample: NDArray[np.float64], distance: float, freedom: float) -> float:
-    """Two-sided, from the draws turned to the positive side; where they are too few, from Student's t.
-
-    `distance` is the mean in standard errors. Without the second step no p-value could fall below 1/B, and
-    Holm's correction of a large table would find nothing.
-    """
-    tail = int((sample <= 0).sum())
-    p = min(1.0, 2 * (tail + 1) / (len(sample) + 1))
-    if tail >= RESOLVED:
-        return p
-    from scipy.special import ndtr, stdtr
-
-    return min(p, 2 * float(ndtr(-distance) if np.isinf(freedom) else stdtr(freedom, -distance)))
-
-
-def holm(p: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+def holm(p: Sequence[float] | Floats) -> Floats:
     """Holm's adjusted p-values: call those below 0.05, and the chance of any false call is below 5 %."""
     raw = np.asarray(p, dtype=np.float64)
     order = np.argsort(raw, kind="stable")
@@ -232,13 +246,6 @@ def holm(p: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     return adjusted
 
 
-def mcnemar(better: NDArray[np.int64], worse: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Exact two-sided McNemar p-values: are the images mended and lost a fair coin's work?
-
-    With several seeds an image counts once, for the method that got it right more often.
-    """
-    from scipy.special import bdtr
-
-    discordant = better + worse
-    p = 2 * bdtr(np.minimum(better, worse), np.maximum(discordant, 1), 0.5)
-    return np.where(discordant == 0, 1.0, np.minimum(p, 1.0))
+def corrected_level(p: float | Floats, p_holm: float | Floats) -> Floats:
+    """The level whose interval excludes 0 exactly where Holm's p-value is below LEVEL."""
+    return LEVEL * np.asarray(p, dtype=np.float64) / np.asarray(p_holm, dtype=np.float64)

@@ -86,7 +86,7 @@ def group_gains(result: Result) -> Chart:
     return Chart(
         "group-gains",
         f"Gain over {versus['method']}, in percentage points",
-        "Dots are gains, bars 95 % intervals of a paired bootstrap. A bar that holds 0 is no clear change.",
+        "Dots are gains, bars 95 % intervals over images and seeds. A bar that holds 0 is no clear change.",
         columns,
         rows,
         {

@@ -60,7 +60,7 @@ def class_table(result: Mapping[str, Any]) -> str:
 
     caption = "Worst classes first."
     if result.get("versus"):
-        caption += " Verdicts are exact tests, corrected for the number of classes (Holm)."
+        caption += " Verdicts are corrected for the number of classes (Holm)."
     name = Column("class", lambda row: "", numeric=False)
     heading = element("tr", name.head() + "".join(c.head() for c in shown))
     body = element(

@@ -135,7 +135,7 @@ def hard_gains(comparison: Comparison, rows: list[Mapping[str, Any]]) -> Chart:
     return Chart(
         "hard-gains",
         f"Gain over {comparison['reference']} on the hardest group",
-        "Best first. Bars are 95 % intervals before, verdicts after Holm's correction over the whole table.",
+        "Best first. Bars (95 % intervals) and verdicts are corrected for the size of the table (Holm).",
         columns,
         values,
         {

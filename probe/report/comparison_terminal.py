@@ -60,8 +60,8 @@ def _ranking(rows: list[Mapping[str, Any]]) -> Table:
     hardest = list(rows[0]["statistics"])[-1]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(cell(f"by gain on {plain(hardest, 20)}"), no_wrap=True)
-    table.add_column("gain (95 %)", justify="right", no_wrap=True)
-    table.add_column("after Holm", no_wrap=True, min_width=len(words.NO_CHANGE))
+    table.add_column("gain (95 %, Holm)", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True, min_width=len(words.NO_CHANGE))
     gains = [(row, list(row["statistics"].values())[-1]["gain"]) for row in rows]
     for row, gain in sorted(gains, key=lambda pair: -pair[1]["mean"])[:RANKED]:
         said = words.verdict(gain)

@@ -112,7 +112,10 @@ def markdown(comparison: Comparison) -> str:
             if any(s["gain"] for s in row["statistics"].values())
         ]
         if gains:
-            parts.append(f"95 % intervals of the gains:\n\n{_grid(heading, gains, right=len(names))}")
+            intervals = _grid(heading, gains, right=len(names))
+            parts.append(
+                f"95 % intervals of the gains, corrected for the table's size (Holm):\n\n{intervals}"
+            )
     parts.append(LEGEND.format(reference=escaped(comparison["reference"], MARKDOWN)).replace("*", "\\*"))
     for failed in comparison["failed"]:
         where = " / ".join(escaped(failed[k], MARKDOWN) for k in ("data", "backbone", "method"))

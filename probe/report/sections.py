@@ -107,11 +107,7 @@ def cards(result: Result) -> str:
 
 def remarks_of(result: Result) -> str:
     """What to keep in mind about a run."""
-    said = list(result.get("remarks") or [])
-    versus = result.get("versus")
-    if versus and versus.get("seeds") == 1:
-        said.append("one seed only: the intervals come from the test images alone")
-    return remarks(said)
+    return remarks(words.remarks(result))
 
 
 def remarks(said: Sequence[str]) -> str:

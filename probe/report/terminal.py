@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from probe.printable import printable
+from probe.report import words
 
 BLANK = Text("")
 EXTREMES = 3  # how many of the worst and best classes are shown
@@ -59,7 +60,7 @@ def sections(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield BLANK
     if result.get("margins"):
         yield _margins(result["margins"])
-    for remark in result.get("remarks", []):
+    for remark in words.remarks(result):
         yield Text(f"note: {printable(remark)}", style="yellow")
     yield _times(result["timing"])
 

@@ -8,6 +8,10 @@ from typing import Any
 MINUS = "\N{MINUS SIGN}"
 UNKNOWN = "\N{EN DASH}"
 NO_CHANGE = "no clear change"
+FEW_SEEDS = {
+    1: "one seed only: the intervals are about these trained heads, not about what other seeds would give",
+    2: "two seeds hardly show how much seeds differ, so the intervals are wide; three or more narrow them",
+}
 TONE = {"better": "better", "worse": "worse", NO_CHANGE: "unclear", UNKNOWN: "unclear"}  # styles of the page
 
 
@@ -38,6 +42,12 @@ def verdict(gain: Mapping[str, Any] | None) -> str:
     if not gain["clear"]:
         return NO_CHANGE
     return "better" if gain["mean"] > 0 else "worse"
+
+
+def remarks(result: Mapping[str, Any]) -> list[str]:
+    """What to keep in mind about a run: its own remarks, and what its number of seeds cannot show."""
+    few = FEW_SEEDS.get((result.get("versus") or {}).get("seeds", 0))
+    return [*(result.get("remarks") or []), *([few] if few else [])]
 
 
 def data(name: str) -> str:

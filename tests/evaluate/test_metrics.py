@@ -49,12 +49,6 @@ def test_constant_scores_are_no_hit():
     assert not metrics.top_k(np.zeros((3, 4)), np.array([0, 1, 2]), 1).any()
 
 
-def test_wilson_interval_of_a_known_case():
-    low, high = metrics.wilson(np.array([8.0]), np.array([10]))[0]
-    assert (round(low, 4), round(high, 4)) == (0.4902, 0.9433)
-    assert metrics.wilson(np.array([10.0]), np.array([10]))[0, 1] == pytest.approx(1)
-
-
 def test_gini_and_worst_tenth_by_hand():
     accuracy = np.array([0.75, 0.5, 0.25])
     # mean absolute difference of two drawn classes: (0.25 x 4 + 0.5 x 2) / 9; halved and divided by 0.5

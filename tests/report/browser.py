@@ -140,7 +140,7 @@ class Browser:
             mobile=False,
         )
 
-    def wait(self, condition: str, seconds: float = 20) -> None:
+    def wait(self, condition: str, seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not self.run(f"!!({condition})"):
             if time.monotonic() > end:
