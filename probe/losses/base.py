@@ -134,9 +134,8 @@ class Loss(Remembers, ABC):
         if torch.compiler.is_compiling() or not len(cosines):
             return
         self._calls += 1
-        if cosines.device.type == "meta" or (
-            cosines.device.type != "cpu" and self._calls & (self._calls - 1)
-        ):
+        skipped = cosines.device.type != "cpu" and self._calls & (self._calls - 1)
+        if skipped or cosines.device.type == "meta":
             return
         low, high = map(float, cosines.detach().aminmax())
         if max(-low, high) > 1 + ROUNDING.get(cosines.dtype, 0.0):

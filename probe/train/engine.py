@@ -65,7 +65,8 @@ class Engine:
             self.accelerator.unscale_gradients()
         if self.clip is None:
             norm = self.norm()
-        else:  # torch's own: Accelerate's first compares lists of sharded parameters, which cannot be compared
+        else:
+            # torch's own: Accelerate's first compares lists of sharded parameters, which cannot be compared
             norm = float(shards.whole(torch.nn.utils.clip_grad_norm_(self._members, self.clip)))
         if not math.isfinite(norm) and (self.scaler is None or self.scaler.get_scale() < LEAST_SCALE):
             return norm

@@ -47,7 +47,7 @@ def check(
     if not after <= before + NOISE * abs(before):
         raise Diverged(
             f"training made the head worse: its objective is {after:.4g}, and {before:.4g} where it began, "
-            "so nothing was saved. Try a smaller train.lr, a weaker penalty, train.clip=1, or more train.epochs"
+            "so nothing was saved. Try a smaller train.lr, a weaker penalty, train.clip=1 or more epochs"
         )
 
 

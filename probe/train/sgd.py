@@ -80,9 +80,10 @@ def probe_sgd(
     if progress.best is not None:
         record["best_epoch"] = progress.best["epoch"]
     if plan.rows is not None and l2 > 0 and plan.loss.name == method.name:
-        known = {"l2": l2, "basis": problem.basis}
         found = (head.tensors["weight"], head.tensors["bias"])
-        record["gap"] = outcome.gap(plan.X, plan.y, problem.num_classes, plan.rows, found, **known)
+        record["gap"] = outcome.gap(
+            plan.X, plan.y, problem.num_classes, plan.rows, found, l2=l2, basis=problem.basis
+        )
     return Fit(head, record, plan.loss)
 
 
