@@ -134,7 +134,7 @@ class Training:
             self._saved = time.monotonic()
             for stage in range(self.position.stage, len(stages)):
                 self._run_stage(stage, stages[stage])
-        self._check(snapshot.not_finite, snapshot.exploded)
+        self._check(*snapshot.FAULTS)
         self.log.flush()
         for tracker in self.accelerator.trackers:  # `end_training` would end the world of processes as well
             tracker.finish()
@@ -143,7 +143,7 @@ class Training:
 
     def _run_stage(self, stage: int, epochs: int) -> None:
         if self.position.epoch == self.position.step == 0:
-            self._check(snapshot.not_finite, snapshot.exploded)  # the stage before, which this one looks at
+            self._check(*snapshot.FAULTS)  # of the stage before, which this one looks at
             self.method.begin_stage(stage, self)
         self.sampler = self.sampler_of()
         per_epoch = self.per_epoch = self.sampler.steps
@@ -316,7 +316,7 @@ class Training:
 
     def _save(self) -> Path | None:
         path = None
-        self._check(snapshot.not_finite)
+        self._check(*snapshot.FAULTS)
         if self.folder is not None and (self.rank == 0 or self.engine.parted):
             self.log.flush()
             state = snapshot.of(self)

@@ -95,6 +95,9 @@ def exploded(training: Training) -> str | None:
     return _first(named, beyond, f"is more than {GROWTH:g} times what it started from", training.device)
 
 
+FAULTS = (not_finite, exploded)  # what must not be kept, nor built on
+
+
 def _infinite(_: str, tensor: Tensor) -> bool:
     return not bool(tensor.isfinite().all())
 
