@@ -12,6 +12,18 @@
 GIVEN := BACKBONE DATA METHOD SEEDS BACKBONES METHODS GPUS SECONDS SEED ONLY ARGS PYTHON
 $(foreach name,$(GIVEN),$(if $(filter-out undefined,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 
+# Any other variable on the command line is a slip (GPU=2, DATAS=x) and would change nothing. The known name
+# that differs from it by the fewest letters, at most two, is proposed. Names are looked at, values never.
+STRANGE := $(strip $(foreach name,$(filter-out BIN READY SHELL MAKE%,$(.VARIABLES)),\
+	$(if $(filter command,$(origin $(name))),$(name))))
+LETTERS := A/a B/b C/c D/d E/e F/f G/g H/h I/i K/k L/l M/m N/n O/o P/p R/r S/s T/t U/u Y/y
+has = $(if $(findstring $(patsubst %/,%,$(dir $(1))),$(2))$(findstring $(notdir $(1)),$(2)),yes,no)
+differences = $(subst $() ,,$(foreach l,$(LETTERS),$(if $(filter $(call has,$(l),$(1)),$(call has,$(l),$(2))),,x)))
+nearest = $(firstword $(sort $(foreach name,$(GIVEN),$(call differences,$(1),$(name))/$(name))))
+meant = $(if $(filter-out xxx%,$(nearest)),; did you mean $(notdir $(nearest))?,.)
+$(if $(STRANGE),$(foreach name,$(firstword $(STRANGE)),$(error there is no variable $(name)$(call meant,$(name)) \
+	Known are $(GIVEN); what else `probe` takes goes into ARGS)))
+
 BACKBONE ?= effnet-lite0
 DATA ?= digits
 METHOD ?=

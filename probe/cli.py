@@ -67,6 +67,10 @@ def run(
     """
     recipe = recipe_from(words, flags)
     if world is not None:
+        from probe.unused import processes_remark
+
+        if (remark := processes_remark(recipe, world.total)) is not None:
+            click.echo(remark, err=True)
         sys.exit(launch(world, sys.argv[1:]))
     from probe.report import terminal
     from probe.run import run as run_recipe

@@ -73,6 +73,11 @@ def remarks_and_margins(
         notes.append(
             "dro: the strength was chosen with equal class weights, before they moved to the worst class"
         )
+    gaps = [fit.record["gap"] for fit in fits if "gap" in fit.record]
+    if gaps:
+        from probe.train import outcome
+
+        notes.append(outcome.remark(gaps))
     if len(fits) < recipe.seeds:
         notes.append(f"nothing here depends on the seed, so one was run instead of {recipe.seeds}")
     if material.untrained and not recipe.finetune:

@@ -25,6 +25,8 @@ from probe.errors import UserError, nearest
 class Head(nn.Module, ABC):
     """What the training loop, the losses and the export know of a head."""
 
+    scale_free = False  # do its scores stay the same when its weights are multiplied by a number?
+
     def __init__(self, dim: int, num_classes: int) -> None:
         super().__init__()
         self.dim, self.num_classes = dim, num_classes
@@ -87,6 +89,8 @@ class Linear(Head):
 
 class Cosine(Head):
     """scale x cos(w_k, h), no bias; the scale is fixed, or learned through its logarithm."""
+
+    scale_free = True
 
     def __init__(
         self, dim: int, num_classes: int, *, scale: float = 30.0, learn_scale: bool = False, seed: int = 0

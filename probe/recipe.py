@@ -116,16 +116,23 @@ class Recipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _headline_method(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("method") is None:
+        method = value.get("method") if isinstance(value, dict) else ""
+        if method is None or (isinstance(method, dict) and method.get("name") is None):
             solver = value.get("solver", {})
             name = solver.get("name", "lbfgs") if isinstance(solver, dict) else solver
-            return {**value, "method": "erm" if name in LOSSLESS else "mr2"}
+            # `method.lam=0.05` alone is a parameter of the method that would be run without it
+            return {**value, "method": {**(method or {}), "name": "erm" if name in LOSSLESS else "mr2"}}
         return value
 
     @field_validator("groups", mode="before")
     @classmethod
     def _group_source(cls, value: Any) -> str | Reference:
         return group_source(value)
+
+    @property
+    def trains(self) -> bool:
+        """By gradient steps, instead of by an exact solver?"""
+        return self.finetune or self.solver.name == "sgd"
 
     @property
     def digest(self) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe import fitted, losses, methods, probing, sums
+from probe import fitted, losses, methods, probing, sums, unused
 from probe.describe import describe, remarks_and_margins
 from probe.errors import UserError
 from probe.evaluate import groups, metrics, predictions
@@ -167,11 +167,13 @@ def check(recipe: Recipe) -> None:
     if trains(recipe):
         from probe.train.building import check_recipe
 
-        return check_recipe(recipe)
-    method = methods.info(recipe.method.name)
-    if method not in losses.catalogue.METHODS:
-        raise UserError(f"{method.name} is trained: use --solver sgd, or --finetune")
-    probing.check(recipe.method, recipe.solver)
+        check_recipe(recipe)
+    else:
+        method = methods.info(recipe.method.name)
+        if method not in losses.catalogue.METHODS:
+            raise UserError(f"{method.name} is trained: use --solver sgd, or --finetune")
+        probing.check(recipe.method, recipe.solver)
+    unused.check(recipe)
 
 
 def check_numbers(result: dict[str, Any]) -> None:

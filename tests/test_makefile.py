@@ -112,3 +112,25 @@ def test_defaults_still_hold(place):
     words = make(place, "compare", {"BACKBONE": "clip-rn50"})
     assert words[words.index("--backbones") + 1] == "clip-rn50"
     assert "--method" not in make(place, "probe", {})
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [("GPU=2", "GPUS"), ("DATAS=x", "DATA"), ("METHDO=erm", "METHOD"), ("data=x", "DATA"), ("EPOCHS=3", None),
+     ("DATAS=$(shell touch mark)", "DATA"), ("X=`touch mark`", None)],
+)  # fmt: skip
+@pytest.mark.parametrize("target", ["probe", "setup"])
+def test_a_variable_that_does_not_exist_stops_in_one_line_that_names_the_nearest(place, target, slip, meant):
+    command = ["make", "BIN=bin", "READY=ready", "-f", str(MAKEFILE), target, "DATA=digits", slip]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"there is no variable {slip.partition('=')[0]}" in done.stderr
+    assert ("did you mean" in done.stderr) is (meant is not None)
+    assert meant is None or f"did you mean {meant}?" in done.stderr
+    assert not (place / "words").exists()
+    assert not (place / "mark").exists()
+
+
+def test_other_peoples_variables_in_the_environment_are_no_slips(place):
+    assert make(place, "probe", {"GPU": "2", "DATAS": "x"}, by_environment=True)

@@ -15,6 +15,10 @@ from probe.losses.method import Method
 from probe.rows import Rows
 from probe.stats import ClassStats, Remembers
 
+# How far beyond 1 a cosine can be rounded. float32 may come from a product in TF32 or bfloat16, both of which
+# round after two to three digits.
+ROUNDING = {torch.float64: 1e-6, torch.float32: 0.02, torch.float16: 0.02, torch.bfloat16: 0.04}
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -57,12 +61,14 @@ class Loss(Remembers, ABC):
     result is the loss of the joined batch on every one of them (see `probe.distributed`).
     """
 
+    rows_stay = True  # are `rows` those of the whole training, or do they move with it?
     degenerate_remark = "every class is treated alike, so it cannot differ from cross-entropy"
 
     def __init__(self, problem: Problem) -> None:
         super().__init__()
         self.method = problem.method
         self.num_classes = problem.num_classes
+        self._calls = 0
 
     @property
     def name(self) -> str:
@@ -114,8 +120,29 @@ class Loss(Remembers, ABC):
             low, high = int(targets.min()), int(targets.max())
             if low < 0 or high >= k:
                 raise UserError(f"{self.name}: labels run from {low} to {high}, but num_classes is {k}")
+        if self.method.takes == "cosines":
+            self._check_cosines(logits)
         if features is not None and (features.ndim != 2 or len(features) != n):
             raise UserError(f"{self.name}: features must be {n} rows, not shape {tuple(features.shape)}")
+
+    def _check_cosines(self, cosines: Tensor) -> None:
+        """Logits in their place would be taken for angles that do not exist.
+
+        A look at a CPU's tensor costs a microsecond; on other devices it waits for the queue, so that only
+        calls 1, 2, 4, 8, ... look: logits that start small do not stay small.
+        """
+        if torch.compiler.is_compiling() or not len(cosines):
+            return
+        self._calls += 1
+        skipped = cosines.device.type != "cpu" and self._calls & (self._calls - 1)
+        if skipped or cosines.device.type == "meta":
+            return
+        low, high = map(float, cosines.detach().aminmax())
+        if max(-low, high) > 1 + ROUNDING.get(cosines.dtype, 0.0):
+            raise UserError(
+                f"{self.name} takes cosines, and these run from {low:.4g} to {high:.4g}: give it "
+                "head.cosines(features), of a probe.heads.Cosine, not logits"
+            )
 
     def _required(self, features: Tensor | None) -> Tensor:
         if features is None:

@@ -28,6 +28,7 @@ SCHEDULES = {
 
 class Robust(Loss, ABC):
     weights: Tensor
+    rows_stay = False
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,18 +30,27 @@ class SAM(Method):
 
     def step(self, window: Window) -> float:
         loss = window.gradients()
-        if self.rho > 0:
+        # Up along a gradient that is not finite there is no point to go to; `update` says what it is.
+        if self.rho > 0 and math.isfinite(window.engine.norm()):
             parameters: list[Tensor] = [p for p in window.parameters if p.grad is not None]
-            here = [p.detach().clone() for p in parameters]
-            with torch.no_grad():
-                torch._foreach_add_(parameters, self.perturbation(parameters), alpha=1)
-            with window.statistics_kept():
+            with self.moved(parameters), window.statistics_kept():
                 window.gradients()
+        window.update()
+        return loss
+
+    @contextmanager
+    def moved(self, parameters: list[Tensor]) -> Iterator[None]:
+        """Inside the block the weights are at the worst point nearby; after it where they were, whatever
+        happened there."""
+        here = [p.detach().clone() for p in parameters]
+        with torch.no_grad():
+            torch._foreach_add_(parameters, self.perturbation(parameters), alpha=1)
+        try:
+            yield
+        finally:
             with torch.no_grad():
                 for parameter, value in zip(parameters, here, strict=True):
                     parameter.copy_(value)
-        window.update()
-        return loss
 
     @torch.no_grad()
     def perturbation(self, parameters: list[Tensor]) -> list[Tensor]:

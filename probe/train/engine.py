@@ -12,11 +12,14 @@ from torch.optim import Optimizer
 
 from probe.train import shards
 
+LEAST_SCALE = 1.0  # of fp16's losses: a gradient that overflows unscaled is too large by itself
+
 
 class Engine:
     """One process, or several with the same weights."""
 
     parted = False  # does a process hold only a part? What is saved is then put together by all of them
+    shows_gradients = True  # can they be looked at between backward pass and step?
 
     def __init__(
         self, accelerator: Any, objective: nn.Module, optimizer: Any, *, clip: float | None = None
@@ -46,18 +49,26 @@ class Engine:
     def backward(self, loss: Tensor) -> None:
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
-    def update(self) -> float:
-        """Clip and step, and return the gradient's norm; where that is no number, nothing has been done.
+    def norm(self) -> float:
+        """The parameters' gradient norms, added up: not finite where one gradient is not."""
+        gradients = [p.grad for p in self._members if p.grad is not None]
+        # as `torch.nn.utils.get_total_norm`, whose sorting by device costs more than the norms of a probe
+        return float(torch.stack(torch._foreach_norm(gradients)).sum()) if gradients else 0.0
 
-        It is looked at where something is clipped, else 0 stands for it. fp16's scaler looks for infinities
-        itself, skips the step and halves its scale.
+    def update(self) -> float:
+        """Clip and step, and return the gradient's norm; where that is not finite, nothing has been done.
+
+        An infinity in fp16 may be the scaler's own doing: it skips such steps and halves its scale. Below
+        `LEAST_SCALE` it is not.
         """
-        norm = 0.0
-        if self.clip is not None:
+        if self.scaler is not None:
             self.accelerator.unscale_gradients()
+        if self.clip is None:
+            norm = self.norm()
+        else:
             # torch's own: Accelerate's first compares lists of sharded parameters, which cannot be compared
             norm = float(shards.whole(torch.nn.utils.clip_grad_norm_(self._members, self.clip)))
-        if self.scaler is None and not math.isfinite(norm):
+        if not math.isfinite(norm) and (self.scaler is None or self.scaler.get_scale() < LEAST_SCALE):
             return norm
         self._step()
         return 0.0
@@ -101,3 +112,7 @@ class Sharded(Engine):
     def alone(self, last: bool) -> AbstractContextManager[Any]:
         self.objective.set_requires_gradient_sync(last)  # type: ignore[operator]
         return nullcontext()
+
+    def norm(self) -> float:
+        gradients = [p.grad for p in self._members if p.grad is not None]
+        return float(shards.whole(torch.nn.utils.get_total_norm(gradients)))  # of every process's part

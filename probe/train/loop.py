@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ from probe.train.snapshot import Position, Progress
 from probe.train.stop import Stopped, StopRequest
 from probe.train.streams import seed as stream
 from probe.train.streams import set_seed
-from probe.train.window import Objective, Window
+from probe.train.window import Diverged, Objective, Window
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Training:
             self._saved = time.monotonic()
             for stage in range(self.position.stage, len(stages)):
                 self._run_stage(stage, stages[stage])
-        self._check_numbers()
+        self._check(*snapshot.FAULTS)
         self.log.flush()
         for tracker in self.accelerator.trackers:  # `end_training` would end the world of processes as well
             tracker.finish()
@@ -143,6 +143,7 @@ class Training:
 
     def _run_stage(self, stage: int, epochs: int) -> None:
         if self.position.epoch == self.position.step == 0:
+            self._check(*snapshot.FAULTS)  # of the stage before, which this one looks at
             self.method.begin_stage(stage, self)
         self.sampler = self.sampler_of()
         per_epoch = self.per_epoch = self.sampler.steps
@@ -169,7 +170,7 @@ class Training:
         for window, size in self._windows():
             rate = self.rate * schedule.factor(epoch * self.per_epoch + p.step, self.total, self.warmup)
             optim.set_rate(self.engine.optimizer, rate)
-            self._last, loss = window, self.method.step(window)
+            loss = self._step(window)
             if self.average is not None:
                 self.average.update(self.network, p.steps)
             p.step, p.steps = p.step + 1, p.steps + 1
@@ -193,6 +194,15 @@ class Training:
         advance(waiting)
         self.method.end_epoch(epoch, self)
         self._end_epoch(epoch)
+
+    def _step(self, window: Window) -> float:
+        try:
+            loss = self.method.step(window)
+        except Diverged:
+            self._check(snapshot.ruined)  # by the step before: then this one's samples did nothing
+            raise
+        self._last = window
+        return loss
 
     def _windows(self) -> Iterator[tuple[Window, int]]:
         """The rest of the running epoch, a window an optimiser step."""
@@ -297,15 +307,16 @@ class Training:
         """By this process's clock, which is no other's."""
         return time.monotonic() - self._saved >= seconds
 
-    def _check_numbers(self) -> None:
-        """Before anything is kept: an update can ruin weights whose loss was a number."""
-        bad = None if self._last is None else snapshot.not_finite(self)
-        if self._last is not None and bad is not None:
-            raise self._last.diverged_after(bad)
+    def _check(self, *questions: Callable[[Training], str | None]) -> None:
+        """Before anything is kept or built on: an update can ruin weights whose loss was a number."""
+        for question in questions:
+            found = None if self._last is None else question(self)
+            if self._last is not None and found is not None:
+                raise self._last.diverged_after(found) from None
 
     def _save(self) -> Path | None:
         path = None
-        self._check_numbers()
+        self._check(*snapshot.FAULTS)
         if self.folder is not None and (self.rank == 0 or self.engine.parted):
             self.log.flush()
             state = snapshot.of(self)

@@ -30,6 +30,8 @@ class Default:
     weight_decay: float
 
 
+MOST_DECAY = 0.5  # of the weights in one step: rate x decay
+
 DEFAULTS = {
     "adamw": Default(lr=3e-5, weight_decay=0.1),  # fine-tuning of CLIP in the MR² release
     "sgd": Default(lr=0.1, weight_decay=5e-4),  # nets trained from scratch on CIFAR
@@ -56,9 +58,15 @@ def make(network: Network, method: nn.Module, name: str, settings: Train, *, fus
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """The schedule's rate for every group, times the group's own factor."""
+    """The schedule's rate for every group, times the group's own factor, and stable for any decay.
+
+    A step shrinks weights by rate x decay. From 4/3 on SGD with momentum makes them grow instead (AdamW from
+    2 on), so that product is held at 1/2, which leaves room for the loss's own curvature. A smaller rate has
+    the same optimum, and a group whose decay is so large is there within a few steps.
+    """
     for group in optimizer.param_groups:
-        group["lr"] = rate * group["lr_scale"]
+        wanted, decay = rate * group["lr_scale"], group["weight_decay"]
+        group["lr"] = min(wanted, MOST_DECAY / decay) if decay else wanted
 
 
 def parameter_groups(

@@ -9,7 +9,7 @@ from torch import Tensor
 from probe import distributed
 from probe.train import shards
 from probe.train.feed import Feed
-from probe.train.window import Objective
+from probe.train.window import Diverged, Objective
 
 
 @torch.no_grad()
@@ -36,4 +36,11 @@ def logits(objective: Objective, feed: Feed, *, rank: int, processes: int, devic
         raise RuntimeError(f"{len(everyone)} rows came back for {n} samples")
     whole = torch.empty(n, values.shape[1])
     whole[everyone.cpu()] = values.cpu()
+    fine = whole.isfinite().all(dim=1)
+    if not bool(fine.all()):  # what is chosen by such scores would be chosen by nothing
+        bad = (~fine).nonzero().flatten().tolist()
+        raise Diverged(
+            f"the trained network's scores of {len(bad)} of {n} samples are not finite, e.g. of "
+            f"{feed.ids[bad[0]]}, and nothing was saved. Try a smaller train.lr, train.clip=1, or a warm-up"
+        )
     return whole

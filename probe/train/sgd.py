@@ -8,7 +8,7 @@ curvature of cross-entropy is at most 1/2 and one learning rate suits every back
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,10 @@ from torch.nn import functional as F
 from probe import distributed
 from probe.errors import UserError
 from probe.fitted import FittedHead
-from probe.heads import Linear
+from probe.heads import Head, Linear
 from probe.rows import Rows
 from probe.scaling import NEUTRAL, Scaling
-from probe.train import export
+from probe.train import export, optim, outcome
 from probe.train.building import check, make_head, make_method
 from probe.train.feed import FeatureFeed
 from probe.train.loop import Task, Training
@@ -62,69 +62,105 @@ def probe_sgd(
         raise UserError("sample weights are for the exact solver; use solver lbfgs")
     if settings.augment != Train().augment:
         raise UserError("augmentation changes images, and cached features have none; fine-tune instead")
-    record = _strength(problem, method, solver, held)
     kept = np.setdiff1d(np.arange(len(problem.y)), held) if settings.selects else np.arange(len(problem.y))
-    loss = inner_loss(problem, method, kept)
-    head, progress = _train(
-        problem, method, settings, loss, kept, held, l2=record["l2"], seed=seed, folder=folder, show=show
+    plan = _plan(problem, method, settings, kept, seed)
+    record = {} if plan.head.scale_free else _strength(problem, method, solver, held)
+    decay, l2 = plan.decay(settings, record.get("l2"))
+    training = _training(
+        problem, method, settings, plan, held, decay=decay, seed=seed, folder=folder, show=show
     )
+    progress = training.run()
+    trained = training.release()
+    # A linear head starts at zero; AdamW's decay is a shrinking of weights, and no term of an objective.
+    penalty = decay if isinstance(plan.head, Linear) and training.task.optimizer == "sgd" else 0.0
+    size = settings.batch_size
+    outcome.check(trained, training.start, training.feed, size=size, seed=seed, decay=penalty)
+    head = _in_plain_coordinates(export.fitted(plan.head, problem.scaling), plan.ease)
     record |= {"epochs": len(progress.epochs), "loss": progress.epochs[-1]["loss"]}
     if progress.best is not None:
         record["best_epoch"] = progress.best["epoch"]
-    return Fit(head, record, loss)
+    if plan.rows is not None and l2 > 0 and plan.loss.name == method.name:
+        found = (head.tensors["weight"], head.tensors["bias"])
+        record["gap"] = outcome.gap(
+            plan.X, plan.y, problem.num_classes, plan.rows, found, l2=l2, basis=problem.basis
+        )
+    return Fit(head, record, plan.loss)
 
 
-def _train(
+@dataclass(frozen=True)
+class Plan:
+    """What is trained on which rows, in which coordinates."""
+
+    X: Any  # the rows as the exact solver sees them
+    y: NDArray[np.int64]
+    names: list[str]
+    loss: Any
+    method: Any
+    head: Head
+    ease: Scaling
+    rows: Rows | None  # of the convex problem that a linear head and the loss make; None: it is not convex
+
+    def decay(self, settings: Train, l2: float | None) -> tuple[float, float]:
+        """The weight decay of a step, and the strength that it stands for in the exact objective.
+
+        That is a sum of v CE, and steps see its mean, over sum v. The scores of a cosine head do not depend
+        on the size of its weights: no strength belongs to it, and its decay is that of any training.
+        """
+        size = 1.0 if self.ease.spread is None else float(self.ease.spread[0])
+        weight = None if self.rows is None else self.rows.weight
+        mass = len(self.y) if weight is None else float(weight[torch.from_numpy(self.y)].sum())
+        decay = optim.DEFAULTS["sgd"].weight_decay if l2 is None else l2 / (mass * size**2)
+        decay = decay if settings.weight_decay is None else settings.weight_decay
+        return decay, decay * mass * size**2
+
+
+def _plan(problem: Problem, method: Method, settings: Train, kept: NDArray[np.int64], seed: int) -> Plan:
+    X, y = _rows(problem, kept), problem.y[kept]
+    loss = inner_loss(problem, method, kept)
+    used = loss if settings.head == "adapter" else as_rows(loss)
+    built = make_method(method, num_classes=problem.num_classes, labels=y, dim=X.shape[1], loss=used)
+    head = make_head(built, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
+    convex = isinstance(head, Linear) and isinstance(used, FrozenRows)
+    ease = _ease(X, used.scale if convex else None) if isinstance(head, Linear) else NEUTRAL
+    return Plan(X, y, problem.names(kept), loss, built, head, ease, loss.rows() if convex else None)
+
+
+def _training(
     problem: Problem,
     method: Method,
     settings: Train,
-    loss: Any,
-    kept: NDArray[np.int64],
+    plan: Plan,
     held: NDArray[np.int64],
     *,
-    l2: float,
+    decay: float,
     seed: int,
     folder: Path | None,
     show: bool,
-) -> tuple[FittedHead, Any]:
-    X, y = _rows(problem, kept), problem.y[kept]
-    loss = loss if settings.head == "adapter" else as_rows(loss)
-    built = make_method(method, num_classes=problem.num_classes, labels=y, dim=X.shape[1], loss=loss)
-    head = make_head(built, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
-    scale = loss.scale if isinstance(loss, FrozenRows) else None
-    ease = _ease(X, scale) if isinstance(head, Linear) else NEUTRAL
-    size = 1.0 if ease.spread is None else float(ease.spread[0])
-    # The exact objective is a sum of v CE; steps see its mean, over sum v.
-    weight = loss.weight if isinstance(loss, FrozenRows) else None
-    mass = len(y) if weight is None else float(weight[torch.from_numpy(y)].sum())
-    decay = l2 / (mass * size**2) if settings.weight_decay is None else settings.weight_decay
-    rate = settings.lr or (LR if isinstance(head, Linear) else 0.1)
+) -> Training:
+    X, ease = plan.X, plan.ease
     if isinstance(X, Tensor):
         X = ease(X)  # once, instead of in every batch
     task = Task(
-        Network(nn.Identity(), head, NEUTRAL if isinstance(X, Tensor) else ease),
-        built,
-        FeatureFeed(X, y, problem.names(kept)),
+        Network(nn.Identity(), plan.head, NEUTRAL if isinstance(X, Tensor) else ease),
+        plan.method,
+        FeatureFeed(X, plan.y, plan.names),
         problem.num_classes,
         optimizer=settings.optimizer or "sgd",
         epochs=settings.epochs or EPOCHS,
         held=_held_feed(problem, held, ease) if settings.selects else None,
         metric=problem.metric,
     )
-    update = {"lr": rate, "weight_decay": decay}
-    digest = f"{problem.key} {method.model_dump_json()} {settings.model_dump_json()} {l2} {X.shape} {seed}"
-    training = Training(
+    rate = settings.lr or (LR if isinstance(plan.head, Linear) else 0.1)
+    digest = f"{problem.key} {method.model_dump_json()} {settings.model_dump_json()} {decay} {X.shape} {seed}"
+    return Training(
         task,
-        settings.model_copy(update=update),
+        settings.model_copy(update={"lr": rate, "weight_decay": decay}),
         seed=seed,
         folder=folder,
         digest=digest,
         show=show,
         between_checkpoints=5.0,
     )
-    progress = training.run()
-    training.release()
-    return _in_plain_coordinates(export.fitted(head, problem.scaling), ease), progress
 
 
 def inner_loss(problem: Problem, method: Method, rows: NDArray[np.int64]) -> Any:
@@ -167,8 +203,8 @@ class FrozenRows(nn.Module):
 
 
 def as_rows(loss: Any) -> Any:
-    """The loss as its rows, where it declares some."""
-    declared = loss.rows()
+    """The loss as its rows, where it declares some that do not move while it is trained."""
+    declared = loss.rows() if loss.rows_stay else None
     return loss if declared is None else FrozenRows(loss, declared)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from probe.train import checkpoint, shards
 
 if TYPE_CHECKING:
     from probe.train.loop import Training
+
+GROWTH = 1e6  # of a weight over its start (or 1): no training leads there, only one that runs away
 
 
 @dataclass
@@ -62,7 +65,7 @@ def of(training: Training) -> checkpoint.State:
 
 
 def not_finite(training: Training) -> str | None:
-    """The name of a weight or memory that is no longer a number, if there is one."""
+    """What to say of a weight or memory that is not finite, if there is one."""
     memory = {
         f"optimizer memory {number}.{name}": value
         for number, one in training.engine.optimizer.state_dict()["state"].items()
@@ -72,11 +75,41 @@ def not_finite(training: Training) -> str | None:
     average = training.average.weights if training.average is not None else {}
     parts = (training.network.state_dict(), training.method.state_dict(), average, memory)
     floats = [(name, t) for part in parts for name, t in part.items() if t.is_floating_point()]
-    fine = (bool(shards.local(t).isfinite().all()) for _, t in floats)
-    first = next((number for number, ok in enumerate(fine) if not ok), len(floats))
-    # A process sees its own parts: all of them hear of the first that any of them found.
-    (before_end,) = distributed.largest(len(floats) - first, device=training.device)
-    return floats[len(floats) - before_end][0] if before_end else None
+    return _first(floats, _infinite, "is no longer finite", training.device)
+
+
+def ruined(training: Training) -> str | None:
+    """The same of what is trained: only a step moves that, a forward pass does not."""
+    named = [*training.network.named_parameters(), *training.method.named_parameters()]
+    return _first(named, _infinite, "is no longer finite", training.device)
+
+
+def exploded(training: Training) -> str | None:
+    """What to say of a weight that is finite, and far beyond anything that training leads to."""
+    start = {name: max(1.0, float(t.abs().max())) for name, t in training.start.items() if t.numel()}
+    named = [(name, p) for name, p in training.network.named_parameters() if name in start]
+
+    def beyond(name: str, weight: Tensor) -> bool:
+        return weight.numel() > 0 and float(weight.abs().max()) > GROWTH * start[name]
+
+    return _first(named, beyond, f"is more than {GROWTH:g} times what it started from", training.device)
+
+
+FAULTS = (not_finite, exploded)  # what must not be kept, nor built on
+
+
+def _infinite(_: str, tensor: Tensor) -> bool:
+    return not bool(tensor.isfinite().all())
+
+
+def _first(
+    named: Sequence[tuple[str, Tensor]], bad: Callable[[str, Tensor], bool], says: str, device: torch.device
+) -> str | None:
+    """The first tensor that is bad. A process sees its own part of each: all of them hear of the first that
+    any of them found."""
+    found = (number for number, (name, t) in enumerate(named) if bad(name, shards.local(t.detach())))
+    (before_end,) = distributed.largest(len(named) - next(found, len(named)), device=device)
+    return f"{named[len(named) - before_end][0]} {says}" if before_end else None
 
 
 def restore(training: Training, state: checkpoint.State) -> None:

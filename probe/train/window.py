@@ -57,25 +57,39 @@ class Window:
         Each micro-batch counts by its number of samples, so the last window of an epoch is right too.
         Called again, it repeats the same dropout.
         """
-        engine = self.engine
-        engine.forget()
-        total = 0.0
-        for number, (batch, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
-            set_seed(stream(*self.position, number), batch.targets.device)
-            with engine.alone(last=number == len(self.parts) - 1):
-                loss = engine.objective(batch)
-                value = float(loss.detach())
-                if not value - value == 0:
-                    raise self._diverged(f"the loss is {value} at", batch)
-                engine.backward(loss if weight == 1 else loss * weight)
-            total += weight * value
-        return total
+        self.engine.forget()
+        last = len(self.parts) - 1
+        return sum(self._backward(number, last=number == last) for number in range(len(self.parts)))
+
+    def _backward(self, number: int, *, last: bool) -> float:
+        """Add the gradient of one micro-batch and return its part of the loss."""
+        batch, weight, engine = self.parts[number], self.weights[number], self.engine
+        set_seed(stream(*self.position, number), batch.targets.device)
+        with engine.alone(last=last):
+            loss = engine.objective(batch)
+            value = float(loss.detach())
+            if not value - value == 0:
+                raise self._diverged(f"the loss is {value} at", [batch])
+            engine.backward(loss if weight == 1 else loss * weight)
+        return weight * value
 
     def update(self) -> None:
-        """Clip and step."""
+        """Clip and step; a gradient that is not finite never reaches the weights."""
         norm = self.engine.update()
         if not math.isfinite(norm):
-            raise self._diverged(f"the gradient's norm is {norm} at", self.parts[-1])
+            raise self._diverged(f"the gradient's norm is {norm} at", self._culprits())
+
+    def _culprits(self) -> Sequence[Batch]:
+        """The micro-batch whose own gradient is not finite: each once more, alone; all where none can be told
+        from the others. Every process asks for the same ones, since the norm is that of all processes."""
+        if len(self.parts) > 1 and self.engine.shows_gradients:
+            with self.statistics_kept():
+                for number, batch in enumerate(self.parts):
+                    self.engine.forget()
+                    self._backward(number, last=True)
+                    if not math.isfinite(self.engine.norm()):
+                        return [batch]
+        return self.parts
 
     @contextmanager
     def statistics_kept(self) -> Iterator[None]:
@@ -94,14 +108,15 @@ class Window:
 
     def diverged_after(self, what: str) -> Diverged:
         """For what is found bad when the step has been made."""
-        return self._diverged(f"{what} is no longer finite after", self.parts[-1], "and nothing was saved")
+        return self._diverged(f"{what} after", self.parts, "and nothing was saved")
 
     def _diverged(
-        self, what: str, batch: Batch, so: str = "so training stopped before the weights were touched"
+        self, what: str, batches: Sequence[Batch], so: str = "so training stopped before this step was made"
     ) -> Diverged:
         step = f"epoch {self.position[1]}, step {self.position[2]}"
-        some = ", ".join(str(self.ids[i]) for i in batch.index[:8].tolist())
-        more = ", ..." if len(batch) > 8 else ""
+        rows = [i for batch in batches for i in batch.index.tolist()]
+        some = ", ".join(str(self.ids[i]) for i in rows[:8])
+        more = ", ..." if len(rows) > 8 else ""
         return Diverged(
             f"{what} {step}, {so}; the batch holds {some}{more}. "
             "Try a smaller train.lr, train.clip=1, a warm-up, or train.precision=fp32"

@@ -31,6 +31,7 @@ class Zero(Engine):
     """Steps by DeepSpeed's engine."""
 
     parted = True
+    shows_gradients = False
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Zero(Engine):
         self._deepspeed.backward(loss, scale_wrt_gas=False)
 
     def update(self) -> float:
-        self._deepspeed.step()
+        self._deepspeed.step()  # looks at the gradient's norm first
         return float("nan") if self._deepspeed.optimizer.overflow else 0.0  # it has then skipped the step
 
     def memory(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import probe.heads
 import probe.losses
+from probe.errors import UserError
 
 K = 5
 seeds = st.integers(0, 10_000)
@@ -132,3 +133,46 @@ def test_the_arcface_guard_keeps_the_target_falling_past_pi():
     c = torch.tensor([-1.0, -0.99, -0.95], dtype=torch.float64)
     y = torch.zeros(3, dtype=torch.long)
     torch.testing.assert_close(loss.psi(c, y, c), c - 0.5 * math.sin(0.5))
+
+
+@pytest.mark.parametrize("name", ANGULAR)
+def test_logits_in_place_of_cosines_are_refused_by_name(name):
+    loss, (c, y) = make(name, class_counts=counts(0)), batch(0)
+    for wrong in (12 * c, torch.where(c == c.max(), 1.1, c), torch.where(c == c.min(), -1.1, c)):
+        for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+            with pytest.raises(UserError, match=r"takes cosines.*head.cosines.*probe.heads.Cosine") as caught:
+                loss(wrong.to(dtype), y)
+            assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ANGULAR)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_cosines_that_rounding_puts_beyond_one_are_cosines(name, dtype):
+    loss, y = make(name, class_counts=counts(0)), torch.arange(K).repeat(40)
+    head = probe.heads.make("cosine", 512, K)
+    h = head.weight[y].detach()
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        cosines = head.to(dtype).cosines(h.to(dtype)) if dtype == torch.float64 else head.cosines(h).to(dtype)
+    for seen in (cosines, cosines.float(), torch.nextafter(cosines, cosines.new_tensor(2.0))):
+        assert loss(seen.detach(), y).isfinite()
+
+
+def test_a_queue_is_waited_for_at_few_calls_only():
+    loss, (c, _) = make("cosface"), batch(0)
+    looked = []
+
+    class Elsewhere:
+        """A tensor on a device with a queue, as the check sees it."""
+
+        dtype, device = torch.float32, torch.device("cuda")
+
+        def __len__(self):
+            return 9
+
+        def detach(self):
+            looked.append(loss._calls)
+            return c
+
+    for _ in range(100):
+        loss._check_cosines(Elsewhere())
+    assert looked == [1, 2, 4, 8, 16, 32, 64]

@@ -1,8 +1,11 @@
 """JTT trains, counts its errors, and trains again from the start with the errors repeated."""
 
 import numpy as np
+import pytest
 import torch
 from training_world import blobs, distance, feature_training, weights
+
+from probe.errors import UserError
 
 
 def test_the_second_stage_starts_again_and_sees_errors_as_often_as_asked():
@@ -41,3 +44,20 @@ def test_its_optimum_is_that_of_weights_on_the_errors():
     ((count * losses).sum() / count.sum() + 0.025 * W.square().sum()).backward()
     assert float(W.grad.norm()) < 2e-3
     assert float(b.grad.norm()) < 2e-3
+
+
+@pytest.mark.parametrize("spoil", [float("nan"), 1e20])
+def test_a_first_stage_that_broke_picks_no_errors_and_nothing_starts_again(spoil):
+    training = feature_training("jtt", {"first_epochs": 1}, epochs=1)
+    end = training._end_epoch
+
+    def broken(epoch):
+        end(epoch)
+        training.network.head.weight.data.fill_(spoil)
+
+    training._end_epoch = broken
+    with pytest.raises(UserError, match=r"head.weight is (no longer finite|more than 1e\+06 times)"):
+        training.run()
+    assert training.position.stage == 1
+    assert len(training.method.count) == 0
+    assert not training.network.head.weight.abs().max() < 1e19  # the evidence is still there

@@ -4,8 +4,12 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
-from training_world import D, K, blobs, distance, feature_training, weights, wobbly_encoder
+from training_world import D, K, blobs, distance, feature_training, same_bits, weights, wobbly_encoder
+
+from probe import heads
+from probe.errors import UserError
 
 
 def test_without_a_radius_it_is_the_plain_optimiser():
@@ -68,3 +72,20 @@ def test_batch_norm_and_class_statistics_move_once_a_step():
     assert int(sharp["num_batches_tracked"]) == int(plain["num_batches_tracked"]) == 1
     assert torch.equal(plain["running_mean"], sharp["running_mean"])
     assert torch.equal(means, same_means)
+
+
+def test_weights_are_put_back_when_the_point_nearby_is_not_finite():
+    class Cliff(nn.Module):
+        """Finite at the weights it starts with and at no others."""
+
+        def __init__(self):
+            super().__init__()
+            self.at = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x):
+            return x * torch.where(self.at == 0, 1 + self.at, float("inf"))
+
+    training = feature_training("sam", encoder=Cliff(), head=heads.make("cosine", D, K))
+    with pytest.raises(UserError, match="the loss is nan at epoch 0, step 0"):
+        training.run()
+    assert same_bits(weights(training), training.start)

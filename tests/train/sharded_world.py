@@ -160,7 +160,8 @@ def diverge(out: Path) -> None:
     try:
         training.run()
     except UserError as error:
-        (out / f"said-{rank()}").write_text(str(error))
+        fine = all(t.isfinite().all() for t in weights(training).values())
+        (out / f"said-{rank()}").write_text(f"{error}; the weights are {'' if fine else 'not '}finite")
 
 
 def main(phase: str, kind: str, out: Path, models: Path) -> None:

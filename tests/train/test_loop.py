@@ -132,16 +132,91 @@ def test_a_loss_that_is_no_number_stops_at_once_and_names_the_batch(tmp_path):
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_a_gradient_that_is_no_number_never_reaches_the_weights():
-    class Root(nn.Module):
-        def forward(self, x):
-            return (x - x).abs().sqrt() + x  # finite, with an infinite slope
+class Steep(nn.Module):
+    """The identity, whose gradient is no number for samples beyond a limit."""
 
-    encoder = nn.Sequential(nn.Linear(D, D), Root())
-    training = feature_training(encoder=encoder, head=heads.make("cosine", D, K), clip=1.0)
-    with pytest.raises(UserError, match="gradient's norm is nan"):
+    def __init__(self, limit=-np.inf):
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, x):
+        beyond = x.detach().amax(1, keepdim=True) > self.limit
+        y = x + 0
+        y.register_hook(lambda gradient: gradient.masked_fill(beyond, float("nan")))
+        return y
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+@pytest.mark.parametrize("name", ["erm", "sam", "jtt"])
+def test_a_gradient_that_is_no_number_never_reaches_the_weights(clip, name):
+    encoder = nn.Sequential(nn.Linear(D, D), Steep())
+    training = feature_training(name, encoder=encoder, head=heads.make("cosine", D, K), clip=clip)
+    with pytest.raises(
+        UserError, match=r"gradient's norm is nan at epoch 0, step 0.*before this step was made"
+    ):
         training.run()
-    assert all(t.isfinite().all() for t in weights(training).values())
+    assert same_bits(weights(training), training.start)
+
+
+def test_the_micro_batch_that_spoils_a_gradient_is_the_one_that_is_named():
+    training = feature_training(encoder=nn.Sequential(nn.Linear(D, D), Steep(limit=1e3)), micro_batch=4)
+    spoilt = int(training.sampler_of().epoch(0)[2][5])  # the second part of the third step
+    training.network.encoder[0].weight.data.copy_(torch.eye(D))
+    training.feed.X[spoilt] = 1e4
+    with pytest.raises(UserError, match="gradient's norm is nan at epoch 0, step 2") as caught:
+        training.run()
+    named = str(caught.value).partition("the batch holds ")[2].partition(". ")[0].split(", ")
+    assert len(named) == 4
+    assert f"blob-{spoilt}" in named
+
+
+def test_weights_that_a_step_ruined_are_told_as_that_and_with_its_own_samples():
+    training = feature_training(lr=1e39, momentum=0.0)
+    first = {f"blob-{i}" for i in training.sampler_of().epoch(0)[0]}
+    with pytest.raises(UserError, match=r"head.\w+ is no longer finite after epoch 0, step 0") as caught:
+        training.run()
+    named = str(caught.value).partition("the batch holds ")[2].partition(", ...")[0].split(", ")
+    assert set(named) <= first
+    assert "before this step was made" not in str(caught.value)
+
+
+def test_weights_that_ran_away_are_not_trained_weights_though_they_are_finite(tmp_path):
+    training = feature_training(folder=tmp_path, epochs=1, lr=1e12)
+    with pytest.raises(UserError, match=r"head.\w+ is more than 1e\+06 times what it started from"):
+        training.run()
+    assert not list(tmp_path.glob("checkpoints/*"))
+
+
+def test_fp16_gives_up_once_its_scale_is_not_what_overflows():
+    training = feature_training(
+        encoder=nn.Sequential(nn.Linear(D, D), Steep()), head=heads.make("cosine", D, K)
+    )
+    skipped = []
+
+    class Scaler:
+        scale_now = 4.0
+
+        def scale(self, loss):
+            return loss
+
+        def get_scale(self):
+            return self.scale_now
+
+    def skip():
+        skipped.append(training.engine.scaler.scale_now)
+        training.engine.scaler.scale_now /= 2
+
+    training.engine.scaler, training.engine._step = Scaler(), skip
+    with pytest.raises(UserError, match="gradient's norm is nan at epoch 0, step 3"):
+        training.run()
+    assert skipped == [4.0, 2.0, 1.0]
+
+
+def test_scores_that_are_no_numbers_choose_nothing():
+    training = feature_training(held=True, keep="best")
+    training.task.held.X[3] = float("inf")
+    with pytest.raises(UserError, match=r"scores of 1 of 60 samples are not finite.* held-3"):
+        training.run()
 
 
 def test_the_average_of_weights_is_the_textbook_one_and_is_what_is_kept():

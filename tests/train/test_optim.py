@@ -81,3 +81,29 @@ def test_a_loss_with_parameters_of_its_own_has_them_trained():
     trained = {p for group in made.param_groups for p in group["params"]}
     assert set(lgm.parameters()) <= trained
     assert isinstance(made, torch.optim.SGD)
+
+
+@pytest.mark.parametrize(("name", "momentum"), [("sgd", 0.0), ("sgd", 0.9), ("sgd", 0.99), ("adamw", 0.9)])
+def test_no_decay_is_too_large_for_any_rate_and_the_optimum_is_the_same(name, momentum):
+    """min over w of h/2 (w - 1)^2 + decay/2 w^2, by SGD; AdamW's decay pulls to 0, and stays bounded."""
+    curvature = 0.5
+    for decay in (1e-3, 0.4, 1.0, 3.0, 1e9):
+        network = Network(nn.Identity(), heads.make("linear", 1, 2, bias=False))
+        optimizer = optim.make(network, method(), name, Train(weight_decay=decay, momentum=momentum))
+        weight = network.head.weight
+        for step in range(200):
+            optim.set_rate(optimizer, min(1.0, (200 - step) / 50))
+            weight.grad = curvature * (weight.detach() - 1)
+            optimizer.step()
+            assert weight.abs().max() < 20
+        if name == "sgd":
+            best = torch.full_like(weight, curvature / (curvature + decay))
+            torch.testing.assert_close(weight.detach(), best, rtol=1e-4, atol=0)
+
+
+def test_a_usual_decay_does_not_touch_the_rate():
+    network = Network(nn.Identity(), heads.make("linear", 12, 5))
+    for name, default in optim.DEFAULTS.items():
+        optimizer = optim.make(network, method(), name, Train())
+        optim.set_rate(optimizer, default.lr)
+        assert {group["lr"] for group in optimizer.param_groups} == {default.lr}

@@ -13,7 +13,7 @@ from probe.probing import Problem
 from probe.recipe import Method, Solver
 from probe.scaling import Scaling
 from probe.solve import select
-from probe.train import probe_sgd
+from probe.train import outcome, probe_sgd
 from probe.train.settings import Train
 
 NONE = np.array([], dtype=np.int64)
@@ -161,3 +161,78 @@ def test_a_diverging_probe_names_the_images_of_the_batch():
     named = replace(problem(), ids=[f"train/cat/{i}.jpg" for i in range(400)])
     with pytest.raises(UserError, match=r"step \d+.*train/cat/\d+\.jpg.*Try a smaller train.lr"):
         fit(named, lr=1e38)
+
+
+def few(n=64):
+    X, y = blobs(n)
+    return Problem(raw=X, y=y, class_names=tuple("abcde"))
+
+
+@pytest.mark.parametrize("l2", [1e2, 1e4, 1e6, 1e12])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"momentum": 0.0}, {"momentum": 0.99, "epochs": 300}, {"ema": 0.9, "epochs": 100}],
+    ids=lambda settings: "-".join(settings) or "plain",
+)
+def test_a_penalty_of_any_size_ends_at_the_exact_solution(l2, settings):
+    p = few()
+    exact = probing.fit(p, Method(name="la"), Solver(l2=l2), NONE).head.tensors["weight"]
+    found = fit(p, "la", l2=l2, **{"epochs": 60, "batch_size": 256, **settings})
+    assert float((found.head.tensors["weight"] - exact).norm()) < 0.02 * float(exact.norm()) + 1e-9
+    assert found.record["gap"] < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "head"), [("ldam", "auto"), ("arcface", "auto"), ("mr2", "cosine"), ("mr2", "adapter")]
+)
+def test_no_penalty_blows_another_head_up(name, head):
+    p = few()
+    found = fit(p, name, l2=1e6, epochs=60, batch_size=256, head=head)
+    assert all(t.abs().max() < 100 for t in found.head.tensors.values())
+    if head != "adapter":  # the scores of a cosine head have no size, so no strength acts on it
+        assert "l2" not in found.record
+        assert (found.head.scores(p.raw).argmax(1).numpy() == p.y).mean() > 0.9
+
+
+@pytest.mark.parametrize("name", ["erm", "mr2", "la", "cb", "ldam-linear"])
+def test_the_gap_to_the_optimum_is_certified_for_convex_methods(name):
+    """Never below the true excess, and close to it."""
+    p = problem()
+    best = probing.fit(p, Method(name=name), Solver(l2=4.0, tol=1e-9), NONE)
+    rows, y = best.loss.rows(), torch.from_numpy(p.y)
+    for epochs in (2, 10, 60):
+        found = fit(p, name, epochs=epochs)
+        weight, bias = (found.head.tensors[n].double() for n in ("weight", "bias"))
+        losses, v = rows.losses(p.raw.double() @ weight.T + bias, y)
+        here = float((losses if v is None else v * losses).sum() + 2 * weight.square().sum())
+        excess = here / best.record["objective"] - 1
+        assert excess <= found.record["gap"] + 1e-9
+        assert found.record["gap"] <= excess + 1e-3
+        assert (outcome.remark([found.record["gap"]]) is None) is (found.record["gap"] <= 0.01)
+    assert found.record["gap"] < 0.01
+
+
+@pytest.mark.parametrize("name", ["focal", "ldam", "sam", "jtt", "drw", "dro"])
+def test_what_is_not_that_convex_problem_has_no_gap(name):
+    assert "gap" not in fit(problem(), name, epochs=5).record
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("erm", {"lr": 1e4}),
+        ("focal", {"lr": 1e4}),
+        ("mr2", {"lr": 1e4, "momentum": 0.0}),
+        ("jtt", {"lr": 1e4}),
+    ],
+)
+def test_a_head_worse_than_its_start_is_refused_with_what_to_try(name, settings):
+    with pytest.raises(UserError, match=r"made the head worse: its objective is .* Try a smaller") as caught:
+        fit(few(), name, epochs=8, batch_size=16, **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_robust_weights_move_while_a_head_is_trained():
+    """Their rows are those of the moment: frozen, they would make another method of it."""
+    found = fit(problem(), "dro", epochs=5)
+    assert float(found.loss.weights.max() - found.loss.weights.min()) > 0.01

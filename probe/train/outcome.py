@@ -1,0 +1,89 @@
+"""Is what SGD ended with an answer? Judged against its own start and, where the problem is convex, against
+the exact optimum, which costs a small part of the training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from probe import distributed
+from probe.rows import Rows
+from probe.solve import logistic
+from probe.solve.basis import Basis
+from probe.solve.inputs import Features
+from probe.solve.solution import LinearSolution
+from probe.train.feed import Feed
+from probe.train.streams import seed as stream
+from probe.train.window import Diverged, Objective
+
+NOISE = 0.01  # of the start's objective: an end above it by more has not learnt, it has run away
+BLOCK = 16_384  # rows scored at a time
+CLOSE = 1e-4  # certified relative excess of the optimum that a gap is measured from
+FAR = 0.01  # a gap from which on a reader should know of it
+
+
+def check(
+    objective: Objective, start: Mapping[str, Tensor], feed: Feed, *, size: int, seed: int, decay: float
+) -> None:
+    """Raise where the trained `objective` is worse than with the weights it began with.
+
+    Both are judged by the loss that was minimised, on the same batches of `size` samples, each as often as
+    the last stage showed it. `decay`/2 |W|^2 counts too; leave it out where the start is not at zero, since a
+    penalty that fell would hide a loss that rose.
+    """
+    end = objective.network.snapshot()
+    repeats = objective.method.repeats()
+    rows = np.repeat(np.arange(len(feed.labels)), 1 if repeats is None else repeats)
+    order = np.random.default_rng(stream(seed, "outcome")).permutation(rows)
+    batches = [order[i : i + size] for i in range(0, len(order), size)]
+    after = _mean_loss(objective, feed, batches) + decay / 2 * _squares(objective)
+    objective.network.take(dict(start))
+    before = _mean_loss(objective, feed, batches) + decay / 2 * _squares(objective)
+    objective.network.take(end)
+    if not after <= before + NOISE * abs(before):
+        raise Diverged(
+            f"training made the head worse: its objective is {after:.4g}, and {before:.4g} where it began, "
+            "so nothing was saved. Try a smaller train.lr, a weaker penalty, train.clip=1 or more epochs"
+        )
+
+
+@torch.no_grad()
+def _mean_loss(objective: Objective, feed: Feed, batches: list[Any]) -> float:
+    objective.eval()
+    with distributed.apart():  # every process has all weights and rows, and judges by itself
+        total = sum(len(batch) * float(objective(batch)) for batch in feed.plain(batches))
+    return total / sum(map(len, batches))
+
+
+def _squares(objective: Objective) -> float:
+    return float(sum(p.square().sum() for p in objective.network.head.parameters() if p.ndim > 1))
+
+
+def remark(gaps: Sequence[float]) -> str | None:
+    """One line for reports about the certified gaps of a run's seeds."""
+    if max(gaps, default=0.0) <= FAR:
+        return None
+    return (
+        f"SGD ended up to {100 * max(gaps):.2g} % above the optimum of its objective: more train.epochs come "
+        "closer, --solver lbfgs is there"
+    )
+
+
+def gap(
+    X: Any, y: Any, num_classes: int, rows: Rows, head: tuple[Tensor, Tensor], *, l2: float, basis: Basis
+) -> float:
+    """By what part the objective of a linear head (weight, bias) is above its optimum, at most: certified."""
+    weight, bias = (t.double() for t in head)
+    here = LinearSolution(weight, bias, l2, 0.0, 0.0, 0, "trained")
+    solver = logistic.Solver(X, y, num_classes, rows=rows, basis=basis)
+    best = solver.solve([l2], init=here, tol=CLOSE, max_iter=logistic.MAX_ITER)[0]
+    least = best.objective - best.gap
+    total, targets = l2 / 2 * float(weight.square().sum()), torch.as_tensor(np.asarray(y))
+    for first, block in Features(X).blocks(BLOCK, torch.float64, weight.device):
+        losses, weights = rows.losses(torch.addmm(bias, block, weight.T), targets[first : first + len(block)])
+        total += float((losses if weights is None else weights * losses).sum())
+    return max(0.0, total / least - 1)

@@ -1,0 +1,123 @@
+"""Settings that a recipe gives and nothing would read. No torch here.
+
+A setting that changes nothing is a mistake about what is run, so it is refused before anything is computed. A
+default value is never one: the resolved recipe of an old run, which names every key, runs again as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from probe import methods
+from probe.errors import UserError
+from probe.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Keys (or whole sections), when they act, and what to know where they do not."""
+
+    keys: tuple[str, ...]
+    acts: Callable[[Recipe], bool]
+    otherwise: str
+
+    def covers(self, key: str) -> bool:
+        return any(key == own or key.startswith(f"{own}.") for own in self.keys)
+
+
+def _cosine_head(r: Recipe) -> bool:
+    takes = methods.inner(r.method.name, r.method.params).takes
+    return r.train.head == "cosine" or (r.train.head == "auto" and takes == "cosines")
+
+
+def _starts_from_solver(r: Recipe) -> bool:
+    """Fine-tuning from an exact head; k-NN and zero-shot leave none, and SGD is the training itself."""
+    return r.solver.name == "ridge" and r.train.start not in ("random", "means", "zeroshot")
+
+
+def _fits_batch(r: Recipe) -> bool:
+    return not isinstance(r.train.micro_batch, int) or r.train.micro_batch <= r.train.batch_size
+
+
+NEEDS_IMAGES = tuple(
+    f"train.{name}"
+    for name in (
+        *("augment", "start", "layer_decay", "batch_norm", "drop_path"),
+        *("grad_checkpointing", "channels_last", "compile", "wise"),
+    )
+)
+
+RULES = (
+    Rule(("train",), lambda r: r.trains, "nothing is trained here; use --solver sgd, or --finetune"),
+    Rule(
+        NEEDS_IMAGES,
+        lambda r: r.finetune or not r.trains,
+        "it is for images and their encoder, and features are trained here; use --finetune",
+    ),
+    Rule(
+        ("solver.name",),
+        lambda r: not r.finetune or _starts_from_solver(r),
+        "--finetune trains the head together with the backbone; use one of the two",
+    ),
+    Rule(("solver.k", "solver.weighted"), lambda r: r.solver.name == "knn", "it is for --solver knn"),
+    Rule(
+        ("solver.l2", "solver.grid"),
+        lambda r: r.solver.name not in ("knn", "zeroshot"),
+        "this solver has no penalty; use lbfgs, ridge or sgd",
+    ),
+    Rule(
+        ("solver.l2", "solver.grid"),
+        lambda r: r.solver.name != "sgd" or r.finetune or not _cosine_head(r),
+        "a cosine head's scores do not depend on the size of its weights; train.weight_decay is its decay",
+    ),
+    Rule(("solver.grid",), lambda r: r.solver.l2 is None, "solver.l2 is given, so no strength is searched"),
+    Rule(("solver.tol",), lambda r: r.solver.name == "lbfgs", "it is for --solver lbfgs"),
+    Rule(("train.momentum",), lambda r: r.train.optimizer != "adamw", "adamw has none; it is for sgd"),
+    Rule(("train.micro_batch",), _fits_batch, "a batch is smaller; give at most train.batch_size"),
+    Rule(
+        ("train.augment.operations", "train.augment.magnitude"),
+        lambda r: r.train.augment.policy == "randaugment",
+        "it is for train.augment.policy=randaugment",
+    ),
+    Rule(
+        ("train.augment.alpha",),
+        lambda r: r.train.augment.mix != "none",
+        "it is for train.augment.mix=mixup, cutmix or both",
+    ),
+    Rule(("data.profile",), lambda r: r.data.imbalance is not None, "it is for data.imbalance"),
+)
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse settings that would change nothing: all of them, in one line."""
+    given, said = dict(_flat(recipe.model_dump())), []
+    usual = dict(_flat(Recipe().model_dump()))
+    left = [key for key, value in given.items() if key in usual and value != usual[key]]
+    for rule in RULES:
+        idle = [key for key in left if rule.covers(key)] if not rule.acts(recipe) else []
+        left = [key for key in left if key not in idle]
+        if idle:
+            said.append(f"{', '.join(f'{key}={given[key]}' for key in idle)} ({rule.otherwise})")
+    if said:
+        raise UserError(f"settings without effect: {'; '.join(said)}. Leave them out")
+
+
+def processes_remark(recipe: Recipe, processes: int) -> str | None:
+    """What several processes do for a recipe that is not trained."""
+    if recipe.trains:
+        return None
+    return (
+        f"note: the {processes} processes share the extraction of features that are not in the cache yet; "
+        f"solver {recipe.solver.name} is no faster with them"
+    )
+
+
+def _flat(section: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a recipe by its dotted key."""
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{start}{key}.")
+        else:
+            yield f"{start}{key}", value

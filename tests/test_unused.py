@@ -1,0 +1,109 @@
+"""A setting that would change nothing is refused in one line; what is merely written out is not."""
+
+import pytest
+from click.testing import CliRunner
+
+from probe import recipe, run, unused
+from probe.cli import main
+from probe.errors import UserError
+
+TRAINED = {"solver": "sgd", "method": "erm"}
+TUNED = {"finetune": True, "method": "erm"}
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "why"),
+    [
+        ({"train": {"lr": 0.1}}, "train.lr=0.1", "--solver sgd, or --finetune"),
+        ({"train": {"augment": {"mix": "mixup"}}}, "train.augment.mix=mixup", "nothing is trained"),
+        ({**TUNED, "solver": "sgd"}, "solver.name=sgd", "use one of the two"),
+        ({**TUNED, "solver": "knn"}, "solver.name=knn", "use one of the two"),
+        ({**TUNED, "train": {"micro_batch": 300}}, "train.micro_batch=300", "at most train.batch_size"),
+        ({**TRAINED, "train": {"micro_batch": 64, "batch_size": 32}}, "micro_batch=64", "batch_size"),
+        ({**TRAINED, "train": {"augment": {"policy": "randaugment"}}}, "augment.policy", "--finetune"),
+        ({**TRAINED, "train": {"start": "probe"}}, "train.start=probe", "--finetune"),
+        ({**TRAINED, "train": {"wise": [0.5]}}, "train.wise", "--finetune"),
+        (
+            {**TRAINED, "train": {"optimizer": "adamw", "momentum": 0.5}},
+            "train.momentum=0.5",
+            "adamw has none",
+        ),
+        ({"solver": {"k": 5}}, "solver.k=5", "--solver knn"),
+        ({"solver": {"name": "knn", "l2": 3}}, "solver.l2=3.0", "no penalty"),
+        ({"solver": {"name": "zeroshot", "grid": "full"}}, "solver.grid=full", "no penalty"),
+        ({"solver": {"name": "ridge", "tol": 1e-3}}, "solver.tol=0.001", "lbfgs"),
+        ({"solver": {"l2": 1, "grid": "full"}}, "solver.grid=full", "solver.l2 is given"),
+        ({"solver": {"name": "sgd", "l2": 1}, "method": "ldam"}, "solver.l2=1.0", "train.weight_decay"),
+        ({**TUNED, "train": {"augment": {"alpha": 0.2}}}, "train.augment.alpha=0.2", "mixup"),
+        ({**TUNED, "train": {"augment": {"magnitude": 5}}}, "train.augment.magnitude=5", "randaugment"),
+        ({"data": {"name": "digits", "profile": "step"}}, "data.profile=step", "data.imbalance"),
+    ],
+)
+def test_a_setting_that_nothing_reads_is_refused_before_anything_is_computed(content, key, why):
+    with pytest.raises(UserError) as caught:
+        run.check(recipe.build(content))
+    said = str(caught.value)
+    assert said.startswith("settings without effect")
+    assert key in said
+    assert why in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"solver": {"name": "knn", "k": 5, "weighted": False}},
+        {"solver": {"l2": 2.0, "tol": 1e-5}},
+        {"solver": {"name": "ridge", "grid": "full"}},
+        {
+            **TRAINED,
+            "solver": {"name": "sgd", "l2": 1, "grid": "coarse"},
+            "train": {"lr": 0.1, "micro_batch": 8},
+        },
+        {**TUNED, "solver": {"l2": 3.0}, "train": {"start": "probe", "momentum": 0.5, "micro_batch": "auto"}},
+        {**TUNED, "train": {"augment": {"policy": "randaugment", "magnitude": 5}}},
+        {"data": {"name": "digits", "imbalance": 10, "profile": "step"}},
+    ],
+)
+def test_what_acts_passes_and_so_does_a_resolved_recipe_run_again(content, tmp_path):
+    first = recipe.build(content)
+    run.check(first)
+    (tmp_path / "recipe.yaml").write_text(first.to_yaml())  # names every key, defaults too
+    run.check(recipe.build(recipe.read(tmp_path / "recipe.yaml")))
+
+
+def test_every_idle_setting_is_named_at_once():
+    with pytest.raises(UserError, match=r"train.epochs=3.*solver.k=5.*data.profile=step"):
+        run.check(recipe.build({"train": {"epochs": 3}, "solver": {"k": 5}, "data": {"profile": "step"}}))
+
+
+def test_a_parameter_alone_is_one_of_the_default_method():
+    alone = recipe.build(recipe.override({}, ["method.lam=0.05"]))
+    assert (alone.method.name, alone.method.params) == ("mr2", {"lam": 0.05})
+    assert alone.digest == recipe.build({"method": {"name": "mr2", "lam": 0.05}}).digest
+    run.check(alone)
+    lossless = recipe.build(recipe.override({"solver": "knn"}, ["method.lam=0.05"]))
+    with pytest.raises(UserError, match='erm has no parameter "lam"'):
+        run.check(lossless)
+    with pytest.raises(UserError, match='mr2 has no parameter "rho"'):
+        run.check(recipe.build(recipe.override({}, ["method.rho=0.05"])))
+
+
+def test_what_several_processes_do_for_an_exact_solve_is_said_and_not_refused(monkeypatch):
+    monkeypatch.setattr("probe.cli.launch", lambda world, words: 0)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    said = CliRunner().invoke(main, ["run", "--gpus", "2"])
+    assert said.exit_code == 0
+    assert "the 2 processes share the extraction of features" in said.stderr
+    assert "solver lbfgs is no faster" in said.stderr
+    for words in (["--finetune"], ["--solver", "sgd"]):
+        trained = CliRunner().invoke(main, ["run", "--gpus", "2", *words])
+        assert (trained.exit_code, trained.stderr) == (0, "")
+
+
+def test_rules_name_keys_that_exist():
+    keys = [key for key, _ in unused._flat(recipe.Recipe().model_dump())]
+    for rule in unused.RULES:
+        for own in rule.keys:
+            assert any(key == own or key.startswith(f"{own}.") for key in keys), own
