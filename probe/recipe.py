@@ -128,8 +128,8 @@ class Recipe(Section):
     train: Train = Train()  # of solver sgd, and of fine-tuning
     groups: str | Reference = "crossfit"  # easy, medium, hard, or a file's own groups; see `group_source`
     seeds: int = Field(1, gt=0, le=1000)  # validation cuts and initialisations, numbered from 0
-    # The erm of "vs erm": trained with the same settings, or the exact probe of the frozen backbone; auto: the
-    # probe, except for nets from scratch (`probe.reference`).
+    # The erm of "vs erm": trained with the same settings, or the exact probe of the frozen backbone; auto:
+    # the probe, except for nets from scratch (`probe.reference`).
     versus: Literal["auto", "same", "probe"] = "auto"
 
     @model_validator(mode="before")

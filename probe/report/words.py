@@ -40,6 +40,11 @@ def verdict(gain: Mapping[str, Any] | None) -> str:
     return "better" if gain["mean"] > 0 else "worse"
 
 
+def against(method: str, how: str | None) -> str:
+    """`erm (frozen probe)`, `erm (same training)`: what gains are gains over."""
+    return f"{method} ({how})" if how else method
+
+
 def data(name: str) -> str:
     """What people call a data set: the last part of a path or a hub id."""
     return name.rstrip("/").rpartition("/")[2] or name
