@@ -86,6 +86,6 @@ def fetch(recipe: Recipe, why: str, *, ids: Sequence[str], cache: Path | None, o
     from probe.run import run
 
     if rank_of_process() == 0:
-        print(one_line(f"first {recipe.label} is trained, {why}: {folder}"), file=sys.stderr)
+        print(one_line(f"{recipe.label} is trained too, {why}: {folder}"), file=sys.stderr)
     finished = run(recipe, cache=cache, out=out)
     return Trained(folder.name, finished.result, finished.guesses)
