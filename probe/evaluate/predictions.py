@@ -101,7 +101,7 @@ def read(path: Path, ids: Sequence[str]) -> list[Predictions]:
     try:
         reading.regular(path)
         table = pq.ParquetFile(path).read()
-        columns = {name: np.asarray(table[name].to_pylist()) for name in table.column_names}
+        columns = {name: _array(table[name].combine_chunks()) for name in table.column_names}
         mine = columns["method"] == columns["method"][0]
         parts = [{k: v[mine & (columns["seed"] == s)] for k, v in columns.items()} for s in _seeds(columns)]
         found = [
@@ -116,6 +116,13 @@ def read(path: Path, ids: Sequence[str]) -> list[Predictions]:
 
 
 COLUMNS = ("prediction", "probability", "true_probability", "top5")
+
+
+def _array(column: pa.Array) -> NDArray[np.generic]:
+    """The values with the types that `write` was given; a list a row becomes a row."""
+    if isinstance(column, pa.FixedSizeListArray):
+        return column.flatten().to_numpy().reshape(len(column), -1)
+    return column.to_numpy(zero_copy_only=False)
 
 
 def _seeds(columns: dict[str, NDArray[np.generic]]) -> list[int]:
