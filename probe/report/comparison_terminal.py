@@ -16,7 +16,7 @@ from probe.report import exports, words
 from probe.report.terminal import cell, plain, write
 
 STYLES = {"better": "green", "worse": "red", words.NO_CHANGE: "dim"}
-METHOD = 9  # columns of a method in the table; a longer one takes further lines, none is cut
+METHOD = 10  # columns of a method in the table; a longer one takes further lines, none is cut
 NAMED = 36  # columns of backbone, data set and method in the ranking
 RANKED = 10  # runs whose hard-class gain is shown with its interval
 
@@ -55,8 +55,14 @@ def _table(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Tabl
             statistic = row["statistics"].get(name)
             said = words.verdict(statistic["gain"]) if statistic and statistic["gain"] else ""
             cells.append(Text(exports.cell(statistic), style=STYLES.get(said, "")))
-        table.add_row(cell(row["backbone"], 14), cell(row["method"], 300), *cells)
+        table.add_row(cell(row["backbone"], 14), _method(row["method"]), *cells)
     return table
+
+
+def _method(label: str) -> Text:
+    """A long one parts before what was done with it: `erm`, `-finetune`."""
+    name, dash, how = plain(label, 300).rpartition("-")
+    return Text(f"{name}\n-{how}" if dash and cell_len(label) > METHOD else f"{name}{dash}{how}")
 
 
 def _ranking(rows: list[Mapping[str, Any]]) -> Table:
