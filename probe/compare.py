@@ -9,18 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from probe import reuse
-from probe.comparison import assemble, of_runs, row_of
+from probe.comparison import against, assemble, of_runs, row_of
 from probe.errors import UserError
-from probe.printable import one_line
+from probe.methods import grammar
 from probe.progress import bar
 from probe.recipe import Recipe, build, override
+from probe.reference import ERM, PROBE, SAME
 from probe.report import runs
 from probe.reuse import Present
 
@@ -35,7 +35,7 @@ class Grid:
     settings: Sequence[str] = ()  # KEY=VALUE words laid over every recipe, e.g. seeds=5
 
     def recipes(self) -> list[Recipe]:
-        """Ordered so that runs which share features follow each other."""
+        """Ordered so that runs which share features follow each other, each training after its erm."""
         empty = [
             w
             for w, v in (("backbone", self.backbones), ("data set", self.data), ("method", self.methods))
@@ -44,9 +44,12 @@ class Grid:
         if empty:
             raise UserError(f"the grid is empty: name at least one {' and one '.join(empty)}")
         cells = ((b, d, m) for d in self.data for b in self.backbones for m in self.methods)
-        named = ({"backbone": {"name": b}, "data": {"name": d}, "method": {"name": m}} for b, d, m in cells)
+        named = ({"backbone": {"name": b}, "data": {"name": d}, "method": m} for b, d, m in cells)
         recipes = [build(override(content, self.settings)) for content in named]
-        return list({recipe.slug: recipe for recipe in recipes}.values())  # a name given twice counts once
+        if any(recipe.versus != "auto" for recipe in recipes):
+            raise UserError("a comparison is always with erm of the same settings; leave versus out")
+        pairs = [(recipe.plain, recipe) if recipe.trained else (recipe,) for recipe in recipes]
+        return list({r.slug: r for pair in pairs for r in pair}.values())  # a name given twice counts once
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,8 @@ def fill(grid: Grid, *, cache: Path | None = None, out: Path = Path("runs")) -> 
 
 def _cell(recipe: Recipe, present: Present, out: Path) -> Cell:
     folder = out / recipe.slug
-    found = reuse.stored(recipe, folder)
-    if found is not None and _fresh(recipe, found, present, folder):
+    found = reuse.current(recipe, folder, present)
+    if found is not None:
         return Cell(recipe, folder, found, reused=True)
     from probe.run import run
 
@@ -85,29 +88,12 @@ def _cell(recipe: Recipe, present: Present, out: Path) -> Cell:
         return Cell(recipe, folder, None, error=said.splitlines()[0] if said else type(error).__name__)
 
 
-def _fresh(recipe: Recipe, result: Mapping[str, Any], present: Present, folder: Path) -> bool:
-    """Is the run still that of its recipe? What speaks against it is one line, and it is run again."""
-    try:
-        change = present.change(recipe, result)
-    except UserError as error:
-        if not present.gone(recipe):
-            change = str(error)
-        else:  # nothing is left that could have changed
-            print(one_line(f"{folder.name} is reused unchecked: {error}"), file=sys.stderr)
-            return True
-    except (LookupError, TypeError, AttributeError, OSError) as error:
-        change = f"its result cannot be understood ({type(error).__name__})"
-    if change is not None:
-        print(one_line(f"{folder.name} is stale, so it is run again: {change}"), file=sys.stderr)
-    return change is None
-
-
 def table(cells: Iterable[Cell]) -> dict[str, Any]:
     """The comparison as plain data: rows in the papers' layout, rankings and failures."""
     cells = list(cells)
     done = [c for c in cells if c.result is not None]
     _check_same_data(done)
-    rows = [row_of(c.recipe, c.folder, c.result, reused=c.reused) for c in done if c.result is not None]
+    rows = [row_of(c.recipe, c.folder, _compared(c, done), reused=c.reused) for c in done]
     failed = [
         {
             "backbone": c.recipe.backbone.name,
@@ -118,7 +104,31 @@ def table(cells: Iterable[Cell]) -> dict[str, Any]:
         for c in cells
         if c.error is not None
     ]
-    return assemble(rows, "erm", failed, said=[*_groups_that_differ(done)])
+    said = [*_groups_that_differ(done), *_without_reference(done)]
+    how = SAME if any(c.recipe.trained for c in cells) else PROBE
+    return assemble(rows, ERM, failed, said=said, how=how)
+
+
+def _erm_of(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
+    """The erm training of the same settings, if it is there."""
+    return next((c for c in cells if c.recipe.digest == cell.recipe.plain.digest), None)
+
+
+def _compared(cell: Cell, cells: Sequence[Cell]) -> Mapping[str, Any]:
+    """The cell's result against erm: an exact probe's own, a training's against the trained erm, anew."""
+    assert cell.result is not None
+    if not cell.recipe.trained:
+        return cell.result
+    plain = _erm_of(cell, cells)
+    if plain is None or plain.recipe.digest == cell.recipe.digest:
+        return {**cell.result, "reference": None, "versus": None}
+    return against(cell.result, cell.folder, plain.folder)
+
+
+def _without_reference(cells: Sequence[Cell]) -> Iterator[str]:
+    for cell in cells:
+        if cell.recipe.trained and _erm_of(cell, cells) is None:
+            yield f"{cell.folder.name} is compared with nothing: its erm has failed"
 
 
 def _check_same_data(cells: Sequence[Cell]) -> None:
@@ -198,7 +208,7 @@ def command(
     settings = [f"seeds={seeds}"] if seeds is not None else []
     settings += [f"groups={json.dumps(groups)}"] if groups and not folders else []
     settings += [w for w in words if "=" in w]  # the last one wins
-    grid = Grid(_names(backbones), _names(data), _names(methods), settings)
+    grid = Grid(_names(backbones), _names(data), _names(methods, grammar.listed), settings)
     if folders:
         if settings or grid.backbones or grid.data or grid.methods:
             raise UserError(
@@ -213,9 +223,13 @@ def command(
     return comparison, save(comparison, out / f"compare-{digest}", plots=plots, cache=cache)
 
 
-def _names(values: Sequence[str]) -> list[str]:
+def _words(values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in shlex.split(value)]
+
+
+def _names(values: Sequence[str], split: Callable[[Sequence[str]], list[str]] = _words) -> list[str]:
     """`("a b", "c")` as a, b, c; quotes keep a path with spaces together."""
     try:
-        return [word for value in values for word in shlex.split(value)]
+        return split(values)
     except ValueError as error:
         raise UserError(f"cannot tell the names apart in {' '.join(values)!r}: {error}") from error

@@ -10,9 +10,10 @@ from probe import sums
 from probe.errors import UserError
 from probe.evaluate import elsewhere
 from probe.evaluate import groups as grouping
-from probe.evaluate.judge import Bench, Groups, corrected, judge, versus
+from probe.evaluate.judge import Bench, Groups, Outcome, corrected, judge, versus
 from probe.evaluate.significance import holm
 from probe.recipe import Recipe, build, group_source
+from probe.reference import SAME
 from probe.report import runs, words
 
 SCHEMA = 1
@@ -20,13 +21,21 @@ Row = dict[str, Any]
 
 
 def assemble(
-    rows: list[Row], reference: str, failed: Sequence[Row] = (), said: Sequence[str] = ()
+    rows: list[Row],
+    reference: str,
+    failed: Sequence[Row] = (),
+    said: Sequence[str] = (),
+    how: str | None = None,
 ) -> dict[str, Any]:
-    """The comparison of `rows`, each already against `reference`; `said` are further remarks."""
+    """The comparison of `rows`, each already against `reference`; `said` are further remarks.
+
+    `how` says what kind of erm the reference is, where it is one (`probe.reference`).
+    """
     _correct(rows)
     return {
         "schema": SCHEMA,
         "reference": reference,
+        "how": how,
         "groups": list(dict.fromkeys(n for row in rows for n in row["statistics"] if n != "overall")),
         "rows": rows,
         "ranking": {key: _ranking(rows, key) for key in ("method", "backbone")},
@@ -111,17 +120,7 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
     results = [runs.read_result(folder) for folder in folders]
     recipes = [build(result["recipe"]) for result in results]
     predictions = [_predictions(folder) for folder in folders]
-    outcomes = [p.outcome(r.label) for p, r in zip(predictions, recipes, strict=True)]
-    for folder, p, o in zip(folders, predictions, outcomes, strict=True):
-        for what, same in (
-            ("classes", p.class_names == predictions[0].class_names),
-            ("test images", p.ids == predictions[0].ids),
-            ("numbers of seeds", len(o.hits) == len(outcomes[0].hits)),
-        ):
-            if not same:
-                raise UserError(
-                    f"{folder} and {folders[0]} have different {what}, so they cannot be compared"
-                )
+    outcomes = _paired(folders, predictions)
     names = predictions[0].class_names
     bench = Bench(predictions[0].labels, names, _groups(groups, results[0], names))
     origin = results[0] if groups is None else grouping.origin(group_source(groups))
@@ -136,11 +135,36 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
     return assemble(rows, folders[0].name)
 
 
+def against(result: Mapping[str, Any], folder: Path, plain: Path) -> Row:
+    """A run's result, compared with the run `plain` instead, image by image and seed by seed."""
+    predictions = [_predictions(path) for path in (folder, plain)]
+    mine, other = _paired([folder, plain], predictions)
+    names = predictions[0].class_names
+    bench = Bench(predictions[0].labels, names, grouping.of_result(result, names))
+    gain = {**versus(mine, other, bench), "how": SAME, "run": plain.name}
+    return {**result, "reference": judge(other, bench), "versus": gain}
+
+
+def _paired(folders: Sequence[Path], predictions: Sequence[elsewhere.Foreign]) -> list[Outcome]:
+    """What each run's own method, which stands first in its file, made of the same images."""
+    outcomes = [p.outcome(next(iter(p.prediction))) for p in predictions]
+    for folder, p, o in zip(folders, predictions, outcomes, strict=True):
+        for what, same in (
+            ("classes", p.class_names == predictions[0].class_names),
+            ("test images", p.ids == predictions[0].ids),
+            ("numbers of seeds", len(o.hits) == len(outcomes[0].hits)),
+        ):
+            if not same:
+                raise UserError(
+                    f"{folder} and {folders[0]} have different {what}, so they cannot be compared"
+                )
+    return outcomes
+
+
 def _groups(source: str | None, result: Mapping[str, Any], names: Sequence[str]) -> Groups:
     """The groups of a file or a reference run; else those that `result` was judged with."""
     if source is None:
-        where = {name: k for k, name in enumerate(names)}
-        return {g: [where[n] for n in block["classes"]] for g, block in result["test"]["groups"].items()}
+        return grouping.of_result(result, names)
     given = grouping.given(group_source(source), names)
     if given is None:
         raise UserError(

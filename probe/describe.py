@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe import data, environment
-from probe.evaluate import groups
 from probe.material import Material, device
 from probe.probing import Fit, Problem
 from probe.recipe import Recipe
@@ -28,6 +27,7 @@ def describe(
     return {
         "schema": SCHEMA,
         "recipe": recipe.model_dump(),
+        "method": recipe.label,
         "backbone": {
             "name": b.name,
             "dim": b.dim,
@@ -49,7 +49,6 @@ def describe(
             },
         },
         "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(fits)],
-        **groups.origin(recipe.groups),
         "environment": {**environment.describe(), "device": device()},
     }
 
@@ -62,9 +61,9 @@ def unmoved(backbone: Any) -> str:
 
 
 def remarks_and_margins(
-    recipe: Recipe, problem: Problem, material: Material, fits: Sequence[Fit]
+    recipe: Recipe, problem: Problem, material: Material, fits: Sequence[Fit], said: Sequence[str | None] = ()
 ) -> dict[str, Any]:
-    """What a reader must know to read the numbers right, and MR²'s margins where there are some."""
+    """What a reader must know to read the numbers right (`said` is more of it), and MR²'s margins if any."""
     loss = fits[0].loss
     notes = [getattr(loss, "remark", None)]
     if recipe.method.name.startswith("mr2") and recipe.solver.name == "lbfgs" and not recipe.finetune:
@@ -84,13 +83,10 @@ def remarks_and_margins(
         notes.append(
             f"{material.backbone.name} has random weights: give trained ones with --weights, or --finetune"
         )
-    if recipe.finetune:
-        frozen = "untrained network" if material.untrained else "frozen backbone"
-        notes.append(f"erm, which it is compared with, is the exact probe of the {frozen}, not a training")
     if len(recipe.train.wise) > 1:
         chosen = ", ".join(f"{fit.record['alpha']:g}" for fit in fits)
         notes.append(f"between start (0) and end (1) validation chose alpha {chosen}")
-    notes.append(groups.remark(recipe.groups))
+    notes += said
     skipped = sum(len(f.skipped) for f in material.features.values())
     if skipped:
         notes.append(f"{skipped} images could not be read and were left out")

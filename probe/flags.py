@@ -46,6 +46,7 @@ RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("--l2", "solver.l2", "Strength of the penalty; default: chosen on validation.", {"type": float}),
     ("--grid", "solver.grid", "coarse (default) or full: all 96 strengths.", {}),
     ("--groups", "groups", GROUPS_HELP, {}),
+    ("--versus", "versus", "The erm to compare with: same (trained alike), probe, auto (default).", {}),
     ("--seeds", "seeds", "How many seeds.", {"type": int}),
     ("--skip-bad-images", "data.skip_bad_images", "Leave out images that cannot be read.", {"is_flag": True}),
 ]

@@ -61,6 +61,14 @@ class Material:
         return data.stratified_cut(self.features["train"].y, fraction, seed)[1]
 
 
+def from_scratch(recipe: Recipe) -> bool:
+    """Is a net trained that nobody has given any weights?"""
+    b = recipe.backbone
+    return (
+        recipe.finetune and b.weights is None and isinstance(backbones.registry.find(b.name).source, Scratch)
+    )
+
+
 def device() -> str:
     """This process's GPU, or the CPU."""
     import torch

@@ -123,6 +123,11 @@ class Fit:
     loss: Any = None  # the loss that was minimised, with its margins and remarks
 
 
+def exactly(solver: Solver) -> Solver:
+    """The exact solver of the plain probe beside a run with this one."""
+    return solver if solver.name == "lbfgs" else Solver(name="lbfgs")
+
+
 def check(method: Method, solver: Solver) -> None:
     """Refuse what could only fail, or would silently be something else, before anything is computed."""
     if solver.name not in SOLVERS:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from backbones import reading
 from probe.errors import UserError, nearest
+from probe.methods import grammar
 from probe.section import Section
 from probe.train.settings import Train
 
@@ -56,9 +57,24 @@ class Method(Section):
 
     name: str = "erm"  # see `probe methods`; every other key is a parameter of the method
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_written(cls, value: Any) -> Any:
+        return grammar.understood(value)
+
     @property
     def params(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
+
+    @property
+    def spelled(self) -> str:
+        """`drw(ldam, after=0.7)`: the name, the loss inside and the parameters that were given."""
+        return grammar.spelled(self.model_dump())
+
+    @property
+    def names(self) -> str:
+        """`drw(ldam)`."""
+        return grammar.names(self.model_dump())
 
 
 class Solver(Section):
@@ -112,6 +128,9 @@ class Recipe(Section):
     train: Train = Train()  # of solver sgd, and of fine-tuning
     groups: str | Reference = "crossfit"  # easy, medium, hard, or a file's own groups; see `group_source`
     seeds: int = Field(1, gt=0, le=1000)  # validation cuts and initialisations, numbered from 0
+    # The erm of "vs erm": trained with the same settings, or the exact probe of the frozen backbone; auto:
+    # the probe, except for nets from scratch (`probe.reference`).
+    versus: Literal["auto", "same", "probe"] = "auto"
 
     @model_validator(mode="before")
     @classmethod
@@ -137,12 +156,15 @@ class Recipe(Section):
     @property
     def digest(self) -> str:
         """A hash of everything that decides the result."""
-        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
+        content = self.model_dump()
+        if self.versus == "auto":  # runs from before it could be chosen keep their names
+            del content["versus"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
     def slug(self) -> str:
         """`clip-rn50-pets-mr2-1a2b3c4d`: readable, and unique to the recipe."""
-        words = [self.backbone.name, Path(self.data.name).name, self.method.name]
+        words = [self.backbone.name, Path(self.data.name).name, self.method.names]
         if self.finetune or self.solver.name != "lbfgs":
             words.append("finetune" if self.finetune else self.solver.name)
         safe = [re.sub(r"[^A-Za-z0-9.]+", "-", w)[:WORD].strip("-.") for w in words]
@@ -152,7 +174,17 @@ class Recipe(Section):
     def label(self) -> str:
         """What the run's own predictions are called: `mr2`, or `erm-knn` when the solver is what differs."""
         how = "finetune" if self.finetune else self.solver.name
-        return self.method.name if how == "lbfgs" else f"{self.method.name}-{how}"
+        return self.method.spelled if how == "lbfgs" else f"{self.method.spelled}-{how}"
+
+    @property
+    def trained(self) -> bool:
+        """By gradient steps, instead of by an exact solver?"""
+        return self.finetune or self.solver.name == "sgd"
+
+    @property
+    def plain(self) -> Recipe:
+        """The same settings under `erm`."""
+        return self.model_copy(update={"method": Method(name="erm"), "versus": "auto"})
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
@@ -205,9 +237,13 @@ def override(content: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]
 
 def place(content: dict[str, Any], dotted: str, value: Any) -> None:
     """Set `content["a"]["b"] = value` for "a.b"; a bare word on the way becomes {"name": word}."""
+    if dotted == "method.name" and isinstance(value, str) and "(" in value:
+        dotted = "method"  # a whole method, `drw(ldam)`, instead of whatever stood there
     *parents, last = dotted.split(".")
     for parent in parents:
         inner = content.get(parent)
+        if isinstance(inner, str) and parent in ("method", "loss"):
+            inner = grammar.parse(inner)
         content[parent] = inner if isinstance(inner, dict) else {} if inner is None else {"name": inner}
         content = content[parent]
     content[last] = value

@@ -8,6 +8,7 @@ cheap.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from probe import data, material
 from probe.errors import UserError
 from probe.evaluate import groups
+from probe.printable import one_line
 from probe.recipe import Recipe, build
 from probe.report import runs
 
@@ -30,6 +32,28 @@ def stored(recipe: Recipe, folder: Path) -> dict[str, Any] | None:
     except (UserError, KeyError, TypeError):
         return None
     return result if same and result["test"].get("groups") else None
+
+
+def current(recipe: Recipe, folder: Path, present: Present) -> dict[str, Any] | None:
+    """The result in `folder` if it is still that of its recipe; what speaks against it is one line."""
+    result = stored(recipe, folder)
+    return result if result is not None and _fresh(recipe, result, present, folder) else None
+
+
+def _fresh(recipe: Recipe, result: Mapping[str, Any], present: Present, folder: Path) -> bool:
+    try:
+        change = present.change(recipe, result)
+    except UserError as error:
+        if not present.gone(recipe):
+            change = str(error)
+        else:  # nothing is left that could have changed
+            print(one_line(f"{folder.name} is reused unchecked: {error}"), file=sys.stderr)
+            return True
+    except (LookupError, TypeError, AttributeError, OSError) as error:
+        change = f"its result cannot be understood ({type(error).__name__})"
+    if change is not None:
+        print(one_line(f"{folder.name} is stale, so it is run again: {change}"), file=sys.stderr)
+    return change is None
 
 
 @dataclass
@@ -49,6 +73,8 @@ class Present:
                 return f'the {split} images of "{recipe.data.name}" have changed'
         if result["backbone"].get("fingerprint") != self.weights(recipe):
             return f"the weights of {recipe.backbone.name} have changed"
+        if material.from_scratch(recipe) and result["groups_by"] == "crossfit":
+            return f"an earlier version ranked its classes by {recipe.backbone.name} before it was trained"
         given = groups.given(recipe.groups, found.class_names)
         if given is not None and _named(given, found.class_names) != _members(result):
             return f"the groups of {groups.origin(recipe.groups)['groups_from']} have changed"

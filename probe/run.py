@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,25 +21,26 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe import fitted, losses, methods, probing, sums, unused
+from probe import fitted, losses, methods, probing, reference, sums, unused
 from probe.describe import describe, remarks_and_margins
 from probe.errors import UserError
-from probe.evaluate import groups, metrics, predictions
+from probe.evaluate import predictions
 from probe.evaluate.diagnostics.diagnose import Features, Model, diagnose
 from probe.evaluate.judge import Bench, Groups, judge, versus
 from probe.evaluate.predictions import Predictions
 from probe.files import staged_folder, write_atomic
-from probe.material import Material, gather
+from probe.material import Material, from_scratch, gather
 from probe.probing import PLAIN, Fit, Problem
-from probe.recipe import Recipe, Solver
+from probe.ranking import Ranker
+from probe.recipe import Recipe
+from probe.reference import PROBE, SAME, Trained
 from probe.report import page, thumbnails
 from probe.train.launch import rank as rank_of_process
 
 if TYPE_CHECKING:
     from probe.train import Tuned
 
-REFERENCE = "erm"
-EXACT = Solver(name="lbfgs")
+REFERENCE = reference.ERM
 DRAWN_AGAIN = {"report.html", thumbnails.FILE}  # by `probe report`, so their bytes may change
 
 
@@ -48,6 +50,7 @@ class Run:
 
     folder: Path
     result: dict[str, Any]
+    guesses: Sequence[Predictions] = ()  # of the recipe's own method, seed by seed
 
 
 class Clock:
@@ -77,6 +80,7 @@ class Learnt:
     fits: list[Fit]
     scores: list[Tensor]
     tuned: Tuned | None = None  # the first seed's backbone, where it was trained too
+    held: Sequence[Tensor | None] = ()  # scores of each seed's held-out rows, where they taught nothing
 
     def guesses(self, labels: NDArray[np.int64]) -> list[Predictions]:
         return [predictions.from_scores(s, labels, self.name, seed) for seed, s in enumerate(self.scores)]
@@ -92,6 +96,12 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     clock = Clock()
     work = out / f".{recipe.slug}"
     material = gather(recipe, cache=cache, stage=clock)
+    test = material.features["test"]
+    fetch = partial(reference.fetch, ids=test.ids, cache=cache, out=out)
+    rival = None
+    if reference.how(recipe) == SAME:
+        with clock("reference"):
+            rival = fetch(recipe.plain, "to compare with")
     with clock("probe"):
         problem = probing.pose(recipe, material)
         cuts = [
@@ -99,18 +109,21 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
             for seed in range(seeds_that_differ(recipe, material))
         ]
         learnt = list(learn(recipe, problem, material, cuts, work))
-        mine, reference = learnt[0], learnt[-1]
-        guesses = [g for part in learnt for g in part.guesses(material.features["test"].y)]
+        mine = learnt[0]
+        guesses = [g for part in learnt for g in part.guesses(test.y)]
+        guesses += [] if rival is None else rival.guesses_as(REFERENCE)
     with clock("groups"):
-        ranking = rank(recipe, problem, material, reference, guesses)
+        ranking = Ranker(recipe, problem, material, cuts, learnt, guesses, rival)(fetch)
     with clock("evaluation"):
+        said = (reference.remark(recipe, rival), ranking.remark)
         result = {
             **describe(recipe, material, cuts, mine.fits),
-            **remarks_and_margins(recipe, problem, material, mine.fits),
-            **assess(material, guesses, ranking, mine.name),
+            **ranking.origin,
+            **remarks_and_margins(recipe, problem, material, mine.fits, said),
+            **assess(recipe, material, guesses, ranking.groups, rival),
         }
     with clock("diagnostics"):
-        result["diagnostics"] = examine(problem, material, learnt, ranking, result["margins"])
+        result["diagnostics"] = examine(recipe, problem, material, learnt, ranking.groups, result["margins"])
     check_numbers(result)
     result = json.loads(json.dumps({**result, "timing": clock.table()}, allow_nan=False))
     if rank_of_process() == 0:
@@ -123,17 +136,18 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
         result["timing"] = clock.table()
         write(recipe, out, result, mine, material, guesses, work, pages)
         shutil.rmtree(work, ignore_errors=True)
-    return Run(out / recipe.slug, result)
+    return Run(out / recipe.slug, result, [g for g in guesses if g.method == mine.name])
 
 
 def learn(
     recipe: Recipe, problem: Problem, material: Material, cuts: Sequence[NDArray[np.int64]], work: Path
 ) -> Iterator[Learnt]:
-    """The recipe's method first, the plain probe last: chosen and fitted in the same way, to compare with."""
-    exact = recipe.solver if recipe.solver.name == "lbfgs" else EXACT
-    plans = {recipe.label: (recipe.method, recipe.solver), REFERENCE: (PLAIN, exact)}
+    """The recipe's method first; then the plain probe, fitted in the same way, if that is the reference."""
+    plans = {recipe.label: (recipe.method, recipe.solver)}
+    if reference.how(recipe) == PROBE:
+        plans[REFERENCE] = (PLAIN, probing.exactly(recipe.solver))
     test = material.features["test"].X
-    if trains(recipe):
+    if recipe.trained:
         from probe.train import learning
 
         name = recipe.label
@@ -141,7 +155,7 @@ def learn(
         if recipe.finetune:
             tuned = list(learning.tunings(recipe, problem, material, cuts, work))
             fits = [Fit(t.head, t.record, t.loss) for t in tuned]
-            yield Learnt(name, fits, [t.scores for t in tuned], tuned[0])
+            yield Learnt(name, fits, [t.scores for t in tuned], tuned[0], [t.held for t in tuned])
         else:
             fits = list(learning.probes(recipe, problem, cuts, work))
             yield Learnt(name, fits, [fit.head.scores(test) for fit in fits])
@@ -153,18 +167,14 @@ def learn(
 def seeds_that_differ(recipe: Recipe, material: Material) -> int:
     """How many seeds give different heads: an exact solver only sees one through the validation cut."""
     cut_matters = recipe.solver.name in ("lbfgs", "ridge") and recipe.solver.l2 is None
-    same = not trains(recipe) and ("val" in material.features or not cut_matters)
+    same = not recipe.trained and ("val" in material.features or not cut_matters)
     return 1 if same else recipe.seeds
-
-
-def trains(recipe: Recipe) -> bool:
-    """By gradient steps, instead of by an exact solver?"""
-    return recipe.finetune or recipe.solver.name == "sgd"
 
 
 def check(recipe: Recipe) -> None:
     """Refuse at once what could only fail, or change nothing, after minutes of extraction."""
-    if trains(recipe):
+    reference.check(recipe)
+    if recipe.trained:
         from probe.train.building import check_recipe
 
         check_recipe(recipe)
@@ -195,46 +205,40 @@ def _not_finite(value: Any, path: str) -> Iterator[str]:
         yield path
 
 
-def rank(
+def assess(
     recipe: Recipe,
-    problem: Problem,
     material: Material,
-    reference: Learnt,
     guesses: Sequence[Predictions],
-) -> Groups:
-    """Easy, Medium and Hard, by a model that is not the one under test (or as the papers do); or as given."""
-    if material.groups is not None:
-        return material.groups
-    if recipe.groups == "paper":
-        test = material.features["test"]
-        hits = predictions.outcome(guesses, test.y, REFERENCE).hits
-        return groups.thirds(np.nan_to_num(metrics.count(hits, test.y, problem.num_classes).accuracy))
-    plain = probing.held_out_probabilities(problem, reference.fits[0].record["l2"])
-    return groups.thirds(*groups.crossfit(problem.y, problem.num_classes, plain))
-
-
-def assess(material: Material, guesses: Sequence[Predictions], ranking: Groups, name: str) -> dict[str, Any]:
+    ranking: Groups,
+    rival: Trained | None,
+) -> dict[str, Any]:
     """The `test`, `reference` and `versus` blocks."""
     test = material.features["test"]
     counts = np.bincount(material.y, minlength=len(test.class_names))
     bench = Bench(test.y, tuple(test.class_names), ranking, counts)
-    mine = predictions.outcome(guesses, test.y, name)
+    mine = predictions.outcome(guesses, test.y, recipe.label)
     block: dict[str, Any] = {"test": judge(mine, bench), "reference": None, "versus": None}
-    if name != REFERENCE:
+    how = reference.how(recipe)
+    if how is not None:
         other = predictions.outcome(guesses, test.y, REFERENCE)
-        block |= {"reference": judge(other, bench), "versus": versus(mine, other, bench)}
+        gain = versus(mine, other, bench)
+        gain |= {"how": how, "run": None if rival is None else rival.name}
+        block |= {"reference": judge(other, bench), "versus": gain}
     return block
 
 
 def examine(
+    recipe: Recipe,
     problem: Problem,
     material: Material,
     learnt: Sequence[Learnt],
     ranking: Groups,
     margins: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """The `diagnostics` block, of the first seed."""
+    """The `diagnostics` block, of the first seed; what a net was before its training is not looked at."""
     test = material.features["test"]
+    train, seen = Features(problem.X, problem.y), Features(problem.scaling.lazily(test.X), test.y)
+    worth = not from_scratch(recipe)
     return diagnose(
         {
             part.name: Model(part.scores[0].numpy(), _array(part.fits[0].head.tensors.get("weight")))
@@ -244,9 +248,9 @@ def examine(
         ids=test.ids,
         class_names=problem.class_names,
         groups=ranking,
-        train=Features(problem.X, problem.y),
-        test=Features(problem.scaling.lazily(test.X), test.y),
         margins=None if margins is None else margins["by_class"],
+        train=train if worth else None,
+        test=seen if worth else None,
     )
 
 
@@ -275,19 +279,19 @@ def write(
         "dim": material.backbone.dim,
     }
     log = "".join(json.dumps(row) + "\n" for row in result["seeds"])
-    if trains(recipe):
+    if recipe.trained:
         from probe.train import learning
 
         log = learning.log(work, len(mine.fits))
     with staged_folder(folder) as staged:
-        if trains(recipe):
+        if recipe.trained:
             learning.keep_tracking(work, len(mine.fits), staged)
         write_atomic(staged / "recipe.yaml", recipe.to_yaml())
         write_atomic(staged / "result.json", json.dumps(result, indent=2, allow_nan=False))
         fitted.save(mine.fits[0].head, staged, about)
         if mine.tuned is not None:
             write_atomic(staged / mine.tuned.weights.name, mine.tuned.weights.read_bytes())
-        predictions.write(staged / "predictions.parquet", guesses, test.ids, test.y, test.class_names)
+        predictions.write(staged / predictions.FILE, guesses, test.ids, test.y, test.class_names)
         write_atomic(staged / "log.jsonl", log)
         for name, content in pages.items():
             write_atomic(staged / name, content)

@@ -31,6 +31,7 @@ HOSTILE = [
     "| touch mark && touch mark #",
     "$(error no) ${DATA} $@ $< %",
     "-x --help \\",
+    "erm drw(ldam) sam(mr2, rho=0.1)",
 ]
 
 

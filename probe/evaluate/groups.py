@@ -8,8 +8,10 @@ training split, which costs five solves on cached features.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,20 @@ COUNT_SCHEMES = {
 
 # (training rows, their labels, held-out rows) -> class probabilities of the held-out rows
 FitPredict = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.floating]]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The groups of the classes, and what a result says about where they come from."""
+
+    groups: dict[str, list[int]]
+    by: str
+    source: str | None = None  # the file or the run that gave them
+    remark: str | None = None
+
+    @property
+    def origin(self) -> dict[str, str | None]:
+        return {"groups_by": self.by, "groups_from": self.source}
 
 
 def thirds(
@@ -78,6 +94,27 @@ def crossfit(
         return np.bincount(labels, weights=value, minlength=num_classes) / np.maximum(n, 1)
 
     return mean(hit), mean(confidence)
+
+
+def held_out(
+    labels: NDArray[np.int64], probability: NDArray[np.floating], num_classes: int
+) -> dict[str, list[int]] | None:
+    """Thirds by the accuracy on rows that were not learnt from (N, N x K); None where a class has no such."""
+    n = np.bincount(labels, minlength=num_classes)
+    if not n.all():
+        return None
+
+    def mean(value: NDArray[np.floating]) -> NDArray[np.float64]:
+        return np.bincount(labels, weights=value, minlength=num_classes) / n
+
+    own = probability[np.arange(len(labels)), labels]
+    return thirds(mean(probability.argmax(axis=1) == labels), mean(own))
+
+
+def of_result(result: Mapping[str, Any], class_names: Sequence[str]) -> dict[str, list[int]]:
+    """The groups that a result was judged with."""
+    where = {name: k for k, name in enumerate(class_names)}
+    return {g: [where[n] for n in block["classes"]] for g, block in result["test"]["groups"].items()}
 
 
 def by_count(train_counts: NDArray[np.int64]) -> dict[str, dict[str, list[int]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from backbones import reading
+from probe import sums
+from probe.errors import UserError
 from probe.evaluate.judge import Outcome
 from probe.files import write_atomic
 
+FILE = "predictions.parquet"
 TOP = 5
 
 
@@ -30,6 +34,10 @@ class Predictions:
     probability: NDArray[np.float32]  # N: of the prediction
     true_probability: NDArray[np.float32]  # N: of the label
     top5: NDArray[np.int64]  # N x min(5, K), best first
+
+    def called(self, method: str) -> Predictions:
+        """The same under another name."""
+        return replace(self, method=method)
 
 
 def from_scores(scores: Tensor, labels: NDArray[np.int64], method: str, seed: int) -> Predictions:
@@ -85,3 +93,37 @@ def write(
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="zstd")
     write_atomic(path, buffer.getvalue().to_pybytes())
+
+
+def read(path: Path, ids: Sequence[str]) -> list[Predictions]:
+    """What a run wrote about its own method, which stands first; its test images must be these, in order."""
+    sums.check(path)
+    try:
+        reading.regular(path)
+        table = pq.ParquetFile(path).read()
+        columns = {name: _array(table[name].combine_chunks()) for name in table.column_names}
+        mine = columns["method"] == columns["method"][0]
+        parts = [{k: v[mine & (columns["seed"] == s)] for k, v in columns.items()} for s in _seeds(columns)]
+        found = [
+            Predictions(str(part["method"][0]), seed, *(part[name] for name in COLUMNS))
+            for seed, part in enumerate(parts)
+        ]
+    except (OSError, pa.ArrowException, LookupError, ValueError, TypeError) as error:
+        raise UserError(f"cannot read predictions from {path}: {error}; run it again") from error
+    if any(part["id"].tolist() != list(ids) for part in parts):
+        raise UserError(f"{path} is about other test images; remove its folder, and it is run again")
+    return found
+
+
+COLUMNS = ("prediction", "probability", "true_probability", "top5")
+
+
+def _array(column: pa.Array) -> NDArray[np.generic]:
+    """The values with the types that `write` was given; a list a row becomes a row."""
+    if isinstance(column, pa.FixedSizeListArray):
+        return column.flatten().to_numpy().reshape(len(column), -1)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _seeds(columns: dict[str, NDArray[np.generic]]) -> list[int]:
+    return sorted(set(columns["seed"].tolist()))

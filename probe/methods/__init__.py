@@ -1,6 +1,6 @@
 """Training methods: any loss, and what is more than a loss. Importing this package does not import torch.
 
->>> method = probe.methods.make("sam", {"rho": 0.1, "loss": "mr2"}, num_classes=37, class_counts=counts)
+>>> method = probe.methods.make("sam(mr2, rho=0.1)", {}, num_classes=37, class_counts=counts)
 
 Adding one: a class that overrides some answers of `base.Method`, and a row of `catalogue.METHODS`.
 """
@@ -12,13 +12,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from probe import losses
-from probe.methods import catalogue
+from probe.methods import catalogue, grammar
 from probe.methods.catalogue import info, inner, names
 
 if TYPE_CHECKING:
     from probe.methods.base import Method
 
-__all__ = ["around", "catalogue", "info", "inner", "make", "names"]
+__all__ = ["around", "catalogue", "grammar", "info", "inner", "make", "names"]
 
 
 def make(
@@ -31,6 +31,7 @@ def make(
     dim: int | None = None,
 ) -> Method:
     """The method of that name around its loss; `dim` is the feature size, for losses with parameters."""
+    name, params = _taken_apart(name, params)
     _, (loss_name, loss_params) = catalogue.resolve(name, params)
     if "dim" in loss_params and loss_params["dim"] is None:
         loss_params["dim"] = dim
@@ -38,6 +39,12 @@ def make(
         loss_name, num_classes=num_classes, class_counts=class_counts, stats=stats, **loss_params
     )
     return around(loss, name, params, class_counts=class_counts)
+
+
+def _taken_apart(name: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """`sam(mr2, rho=0.1)` as its name and its parameters."""
+    content = grammar.understood({"name": name, **params})
+    return content.pop("name"), content
 
 
 def around(loss: Any, name: str, params: Mapping[str, Any], *, class_counts: Any = None) -> Method:

@@ -1,7 +1,7 @@
 """The table of methods that are more than a loss: a stage, a sampler, an optimiser that steps twice.
 
-Each wraps a loss, `erm` unless the recipe names another: `method: {name: sam, rho: 0.1, loss: mr2}`, or
-`loss: {name: mr2, lam: 0.05}` with parameters. No torch here.
+Each wraps a loss, `erm` unless the recipe names another: `method: sam(mr2, rho=0.1)`, or with parameters
+`sam(mr2(lam=0.05))` (`probe.methods.grammar`). No torch here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from probe import losses
 from probe.errors import UserError, nearest
 from probe.losses.method import Method, Parameter
 
-LOSS = Parameter("loss", "erm", "the loss inside: a name, or a mapping with its parameters")
+INNER = "loss"  # the key of the loss inside
+LOSS = Parameter(INNER, "erm", "the loss inside: a name, or a mapping with its parameters")
 
 METHODS: tuple[Method, ...] = (
     Method(
@@ -79,17 +80,24 @@ def info(name: str) -> Method:
     return losses.info(name)
 
 
+def wraps(name: str) -> bool:
+    """Is this a method around a loss, and none itself?"""
+    return name in _BY_NAME
+
+
 def resolve(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, dict[str, Any]]]:
     """The method's own parameters, and the name and parameters of the loss inside it."""
     if name not in _BY_NAME:
         info(name)
+        if INNER in given:
+            raise UserError(f"{name} is a loss and wraps none; those that wrap one: {', '.join(_BY_NAME)}")
         return {}, (name, losses.catalogue.resolve(name, dict(given)))
     known = {p.name: p for p in _BY_NAME[name].parameters}
     for key in given:
         if key not in known:
             raise UserError(f'{name} has no parameter "{key}"{nearest(key, known)}')
     own = {**_BY_NAME[name].defaults, **{k: known[k].check(v, name) for k, v in given.items()}}
-    return own, _loss_of(name, own.pop("loss"))
+    return own, _loss_of(name, own.pop(INNER))
 
 
 def _loss_of(method: str, given: Any) -> tuple[str, dict[str, Any]]:
@@ -97,7 +105,8 @@ def _loss_of(method: str, given: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
         raise UserError(f"{method}: loss must be a loss's name, or a mapping with its name and parameters")
     if content["name"] in _BY_NAME:
-        raise UserError(f"{method} wraps a loss, and {content['name']} is none; see `probe methods`")
+        hint = nearest(content["name"], losses.names())
+        raise UserError(f"{method} wraps a loss, and {content['name']} is none{hint}")
     params = {key: value for key, value in content.items() if key != "name"}
     return content["name"], losses.catalogue.resolve(content["name"], params)
 

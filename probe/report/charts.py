@@ -85,7 +85,7 @@ def group_gains(result: Result) -> Chart:
     colour = {**series("call", ["clear", words.NO_CHANGE]), "legend": None}
     return Chart(
         "group-gains",
-        f"Gain over {versus['method']}, in percentage points",
+        f"Gain over {words.against(versus['method'], versus.get('how'))}, in percentage points",
         "Dots are gains, bars 95 % intervals over images and seeds. A bar that holds 0 is no clear change.",
         columns,
         rows,

@@ -91,7 +91,8 @@ def columns(result: Mapping[str, Any]) -> Iterator[Column]:
     yield Column("accuracy %", _bar, lambda row: row["accuracy"])
     yield Column("95 %", lambda row: interval(row["ci"]), sortable=False, optional=True)
     if result.get("reference"):
-        yield _reference(result["reference"], versus.get("method", "reference"))
+        name = words.against(versus.get("method", "reference"), versus.get("how"))
+        yield _reference(result["reference"], name)
     if versus.get("by_class"):
         yield from _gains({row["name"]: row for row in versus["by_class"]})
 

@@ -25,7 +25,7 @@ def render(comparison: Comparison, *, keep: Path | None = None) -> str:
     names = {key: list(dict.fromkeys(row[key] for row in rows)) for key in ("backbone", "data", "method")}
     body = [section("table", "Accuracy", _tables(comparison))]
     if charts:
-        body.append(section("gains", f"Gains over {comparison['reference']}", "".join(map(figure, charts))))
+        body.append(section("gains", f"Gains over {reference(comparison)}", "".join(map(figure, charts))))
         body.append(section("ranking", "Ranking by hard-class gain", _rankings(comparison)))
     if comparison["failed"]:
         body.append(section("failed", "What failed", _failures(comparison)))
@@ -37,10 +37,13 @@ def render(comparison: Comparison, *, keep: Path | None = None) -> str:
     return assemble(title, text(", ".join(said)), body, charts, keep=keep)
 
 
+def reference(comparison: Comparison) -> str:
+    return words.against(comparison["reference"], comparison.get("how"))
+
+
 def _tables(comparison: Comparison) -> str:
     names = exports.columns(comparison)
-    legend = exports.LEGEND.format(reference=comparison["reference"])
-    parts = [element("p", text(legend), cls="note")]
+    parts = [element("p", text(exports.legend(comparison)), cls="note")]
     for data, rows in exports.by_data(comparison):
         heading = ["backbone", "method", *(text(n.capitalize()) for n in names), "seeds"]
         body = [
@@ -134,7 +137,7 @@ def hard_gains(comparison: Comparison, rows: list[Mapping[str, Any]]) -> Chart:
     colour = series("method", list(dict.fromkeys(row["method"] for row in rows)))
     return Chart(
         "hard-gains",
-        f"Gain over {comparison['reference']} on the hardest group",
+        f"Gain over {reference(comparison)} on the hardest group",
         "Best first. Bars (95 % intervals) and verdicts are corrected for the size of the table (Holm).",
         columns,
         values,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +16,8 @@ from probe.report import exports, words
 from probe.report.terminal import cell, plain, write
 
 STYLES = {"better": "green", "worse": "red", words.NO_CHANGE: "dim"}
+METHOD = 10  # columns of a method in the table; a longer one takes further lines, none is cut
+NAMED = 36  # columns of backbone, data set and method in the ranking
 RANKED = 10  # runs whose hard-class gain is shown with its interval
 
 
@@ -28,7 +31,7 @@ def sections(comparison: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(plain(data, 60), style="bold")
         yield _table(comparison, rows)
     if comparison["rows"]:
-        yield Text(exports.LEGEND.format(reference=plain(comparison["reference"])), style="dim")
+        yield Text(printable(exports.legend(comparison)), style="dim")
     compared = [row for row in comparison["rows"] if list(row["statistics"].values())[-1]["gain"]]
     if compared:
         yield _ranking(compared)
@@ -43,7 +46,7 @@ def _table(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Tabl
     names = exports.columns(comparison)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("backbone", max_width=14, no_wrap=True)
-    table.add_column("method", max_width=9, no_wrap=True)
+    table.add_column("method", min_width=METHOD, max_width=METHOD, overflow="fold")
     for name in names:
         table.add_column(cell(name, 10), justify="right", no_wrap=True)
     for row in rows:
@@ -52,8 +55,14 @@ def _table(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Tabl
             statistic = row["statistics"].get(name)
             said = words.verdict(statistic["gain"]) if statistic and statistic["gain"] else ""
             cells.append(Text(exports.cell(statistic), style=STYLES.get(said, "")))
-        table.add_row(cell(row["backbone"], 14), cell(row["method"], 9), *cells)
+        table.add_row(cell(row["backbone"], 14), _method(row["method"]), *cells)
     return table
+
+
+def _method(label: str) -> Text:
+    """A long one parts before what was done with it: `erm`, `-finetune`."""
+    name, dash, how = plain(label, 300).rpartition("-")
+    return Text(f"{name}\n-{how}" if dash and cell_len(label) > METHOD else f"{name}{dash}{how}")
 
 
 def _ranking(rows: list[Mapping[str, Any]]) -> Table:
@@ -62,10 +71,13 @@ def _ranking(rows: list[Mapping[str, Any]]) -> Table:
     table.add_column(cell(f"by gain on {plain(hardest, 20)}"), no_wrap=True)
     table.add_column("gain (95 %, Holm)", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True, min_width=len(words.NO_CHANGE))
+    several = len({row["data"] for row in rows}) > 1
     gains = [(row, list(row["statistics"].values())[-1]["gain"]) for row in rows]
     for row, gain in sorted(gains, key=lambda pair: -pair[1]["mean"])[:RANKED]:
         said = words.verdict(gain)
-        who = f"{plain(row['backbone'], 14)} {plain(words.data(row['data']), 10)} {plain(row['method'], 9)}"
+        on = f" {plain(words.data(row['data']), 10)}" if several else ""
+        who = f"{plain(row['backbone'], 14)}{on} "
+        who += plain(row["method"], NAMED - cell_len(who))
         interval = f"{words.signed(gain['mean'])} ({words.gain_interval(gain['ci'])})"
         table.add_row(Text(who), interval, Text(said, style=STYLES[said]))
     return table

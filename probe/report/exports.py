@@ -39,6 +39,11 @@ LATEX = {
 MARKDOWN = {c: f"\\{c}" for c in "\\`*_[]|#~"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
+def legend(comparison: Comparison) -> str:
+    """What the brackets and the stars mean."""
+    return LEGEND.format(reference=words.against(comparison["reference"], comparison.get("how")))
+
+
 def columns(comparison: Comparison) -> list[str]:
     return ["overall", *comparison["groups"]]
 
@@ -116,7 +121,7 @@ def markdown(comparison: Comparison) -> str:
             parts.append(
                 f"95 % intervals of the gains, corrected for the table's size (Holm):\n\n{intervals}"
             )
-    parts.append(LEGEND.format(reference=escaped(comparison["reference"], MARKDOWN)).replace("*", "\\*"))
+    parts.append(escaped(legend(comparison), MARKDOWN))
     for failed in comparison["failed"]:
         where = " / ".join(escaped(failed[k], MARKDOWN) for k in ("data", "backbone", "method"))
         parts.append(f"- failed: {where}: {escaped(failed['error'], MARKDOWN)}")
@@ -154,7 +159,7 @@ def latex(comparison: Comparison) -> str:
         for row in rows:
             values = [escaped(cell(row["statistics"].get(n)), LATEX) for n in names]
             lines.append(" & ".join([*_labels(row, LATEX), *values]) + r" \\")
-    note = escaped(LEGEND.format(reference=comparison["reference"]), LATEX)
+    note = escaped(legend(comparison), LATEX)
     lines += [
         r"\hline",
         rf"\multicolumn{{{len(names) + 2}}}{{l}}{{\footnotesize {note}}} \\",

@@ -56,7 +56,7 @@ def _gain(gain: Mapping[str, Any] | None, reference: str) -> str:
 def cards(result: Result) -> str:
     """The headline: overall, hardest group, fairness, the worst class."""
     test, versus = result["test"], result.get("versus")
-    reference = versus["method"] if versus else ""
+    reference = words.against(versus["method"], versus.get("how")) if versus else ""
     gains = versus["gain"] if versus else {}
     unit = element("small", " %")
     shown = [
@@ -129,7 +129,7 @@ def groups_table(result: Result) -> str:
             percent(group["accuracy"]),
             interval(group["ci"]),
             percent(group["ece"]),
-            *([_gain(gains.get(name), versus["method"])] if versus else []),
+            *([_gain(gains.get(name), words.against(versus["method"], versus.get("how")))] if versus else []),
         ]
         for by, (groups, gains) in tables.items()
         for name, group in groups.items()

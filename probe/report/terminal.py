@@ -11,12 +11,14 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from probe.methods import grammar
 from probe.printable import printable
 from probe.report import words
 
 BLANK = Text("")
 EXTREMES = 3  # how many of the worst and best classes are shown
 NAME = 32  # columns of a class name: two of them, with their numbers, fit into 80
+GROUP = 12  # columns of a group's name: with its gain and the verdict the line fits too
 WIDTH = 80
 
 
@@ -75,7 +77,7 @@ def _headline(result: Mapping[str, Any]) -> Text:
         ends = dict.fromkeys((strength[0], strength[-1]))
         how += f", l2 {' to '.join(f'{v:.3g}' for v in ends)} {chosen}"
     what = f"{plain(result['backbone']['name'])} on {plain(data['name'])}"
-    method = f"{plain(recipe['method']['name'])} ({how}), {seeds}"
+    method = f"{plain(grammar.spelled(recipe['method']), 60)} ({how}), {seeds}"
     head = Text(what, style="bold")
     head.append("  " if cell_len(what) + cell_len(method) + 2 <= WIDTH else "\n")
     head.append(f"{method}\n", style="not bold")
@@ -91,15 +93,16 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
     test, versus = result["test"], result.get("versus")
     table = _table("classes", "right %", "95 % interval", first="left")
     if versus:
-        table.add_column(cell(f"vs {versus['method']}"), justify="right", no_wrap=True)
-        table.add_column("95 % interval", justify="right", no_wrap=True)
+        against = plain(words.against(versus["method"], versus.get("how")))
+        table.add_column(Text(f"vs {against}\npoints (95 % interval)"), justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)
 
     def row(label: str, accuracy: float, ci: Iterable[float], key: str) -> None:
         cells: list[str | Text] = [Text(label), percent(accuracy), " - ".join(percent(v) for v in ci)]
         if versus:
             gain = versus["gain"][key]
-            cells += [signed(gain["mean"]), "..".join(signed(v) for v in gain["ci"]), _verdict(gain)]
+            interval = "..".join(signed(v) for v in gain["ci"])
+            cells += [f"{signed(gain['mean'])} ({interval})", _verdict(gain)]
         table.add_row(*cells)
 
     row("overall", test["top1"], test["ci"], "overall")
@@ -107,7 +110,7 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
     for name, group in test["groups"].items():
         if group["accuracy"] is None:  # no test image in any of its classes
             continue
-        row(f"{plain(name, 16)} ({len(group['classes'])})", group["accuracy"], group["ci"], name)
+        row(f"{plain(name, GROUP)} ({len(group['classes'])})", group["accuracy"], group["ci"], name)
     return table
 
 

@@ -50,6 +50,11 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
     return [*(result.get("remarks") or []), *([few] if few else [])]
 
 
+def against(method: str, how: str | None) -> str:
+    """`erm (frozen probe)`, `erm (same training)`: what gains are gains over."""
+    return f"{method} ({how})" if how else method
+
+
 def data(name: str) -> str:
     """What people call a data set: the last part of a path or a hub id."""
     return name.rstrip("/").rpartition("/")[2] or name

@@ -45,6 +45,7 @@ class Tuned:
     scores: Tensor  # N x K: logits of the test split
     loss: Any  # as training left it, with its class statistics
     record: dict[str, Any] = field(default_factory=dict)
+    held: Tensor | None = None  # logits of the held-out rows; None where they were trained on too
 
 
 @dataclass(frozen=True)
@@ -211,13 +212,14 @@ def _finish(job: Job, training: Training, scaling: Scaling, folder: Path) -> Tun
         record |= {"wise": rows, "alpha": alpha}
         network.take(wise.between(training.start, end, alpha))
     scores = training.evaluate(test)
+    held = None if training.task.held is None else training.evaluate(training.task.held)
     trained = training.release()
     path = folder / weights.FILE
     if training.rank == 0:
         weights.save(job.backbone, path)
     training.accelerator.wait_for_everyone()
     head = export.fitted(trained.network.head, scaling)
-    return Tuned(job.backbone, head, path, scores, trained.method.loss, record)
+    return Tuned(job.backbone, head, path, scores, trained.method.loss, record, held)
 
 
 def _at(job: Job, training: Training, state: dict[str, Tensor], alpha: float) -> dict[str, Any]:

@@ -1,0 +1,175 @@
+"""How a method is written, everywhere: a name, or `name(inner, key=value, ...)`.
+
+    mr2(lam=0.01)                          a loss and a parameter
+    drw(ldam)                              a method around a loss
+    drw(ldam(max_margin=0.3), after=0.7)   both with parameters
+
+The same as the mapping `{name: drw, loss: {name: ldam, max_margin: 0.3}, after: 0.7}`, which is what a recipe
+stores. Names and values are checked by the catalogue; only the writing is understood here.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from probe.errors import UserError
+from probe.methods.catalogue import INNER, wraps
+
+DEEPEST = 8  # parentheses within parentheses; a loss inside a method needs two
+WORD = re.compile(r"[A-Za-z0-9_.-]+")
+CLOSES = {")": "(", "]": "["}
+WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
+
+
+def parse(written: str) -> dict[str, Any]:
+    """`{"name": "drw", "loss": "ldam", "after": 0.7}` of `drw(ldam, after=0.7)`; a bare name is its own.
+
+    >>> parse("mr2(lam=0.01)")
+    {'name': 'mr2', 'lam': 0.01}
+    """
+    name, opened, rest = written.strip().partition("(")
+    if not opened:
+        if set(")=,") & set(name):
+            raise _mistake(written, "write a name, or name(inner, key=value)")
+        return {"name": name}
+    parts = list(_parts(rest.rstrip().removesuffix(")"), written))
+    if not rest.rstrip().endswith(")"):
+        raise _mistake(written, "a parenthesis is not closed, or something follows it")
+    content: dict[str, Any] = {"name": _word(name, written)}
+    for place, part in enumerate(parts):
+        key, value = _argument(part, place, written)
+        if key in content:
+            raise _mistake(written, f'"{key}" is given twice')
+        content[key] = value
+    return content
+
+
+def _argument(part: str, place: int, written: str) -> tuple[str, Any]:
+    """The key and value of one argument; the first may be the loss inside, without a key."""
+    key, sign, value = part.partition("=")
+    if not sign or "(" in key:
+        if place > 0:
+            raise _mistake(written, f'"{part}" has no key; write key=value after the loss inside')
+        return INNER, _inner(part, written)
+    key = _word(key, written)
+    if not value.strip():
+        raise _mistake(written, f'"{key}" has no value')
+    return key, _inner(value, written) if key == INNER else _value(value.strip(), written)
+
+
+def _inner(part: str, written: str) -> str | dict[str, Any]:
+    content = parse(part)
+    name = _word(content["name"], written)
+    return name if len(content) == 1 else content
+
+
+def _word(text: str, written: str) -> str:
+    word = text.strip()
+    if not WORD.fullmatch(word):
+        raise _mistake(written, f'"{word}" is no name' if word else "a name is missing")
+    return word
+
+
+def _value(text: str, written: str) -> Any:
+    """A number, true, false, null, a word, or a list of these in brackets."""
+    if text.startswith("[") and text.endswith("]"):
+        return [_value(part, written) for part in _parts(text[1:-1], written)]
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return _word(text, written)
+
+
+def _parts(text: str, written: str) -> Iterator[str]:
+    """The pieces between the commas that stand inside no further bracket."""
+    opened: list[str] = []
+    part = ""
+    for letter in text:
+        if letter in CLOSES.values():
+            opened.append(letter)
+        elif letter in CLOSES and (not opened or opened.pop() != CLOSES[letter]):
+            raise _mistake(written, f'"{letter}" closes nothing')
+        if len(opened) > DEEPEST:
+            raise _mistake(written, "it is nested too deeply")
+        if letter == "," and not opened:
+            yield part.strip()
+            part = ""
+        else:
+            part += letter
+    if opened:
+        raise _mistake(written, f'"{opened[-1]}" is not closed')
+    if part.strip() or text.strip():
+        yield part.strip()
+
+
+def _mistake(written: str, problem: str) -> UserError:
+    return UserError(f'method "{written.strip():.80}": {problem}; for example drw(ldam, after=0.7)')
+
+
+def understood(value: Any) -> Any:
+    """A method as a recipe stores it, from the written form, or from a mapping that holds some of it."""
+    content = parse(value) if isinstance(value, str) else value
+    if not isinstance(content, Mapping):
+        return content
+    if isinstance(content.get("name"), str) and "(" in content["name"]:
+        content = {**parse(content["name"]), **{k: v for k, v in content.items() if k != "name"}}
+    if isinstance(content.get(INNER), str) and "(" in content[INNER]:
+        content = {**content, INNER: _inner(content[INNER], content[INNER])}
+    return dict(content)
+
+
+def spelled(content: Mapping[str, Any]) -> str:
+    """The one way to write a method: its loss first, then what was given, by name.
+
+    >>> spelled({"name": "drw", "after": 0.7, "loss": "ldam"})
+    'drw(ldam, after=0.7)'
+    """
+    given = {key: value for key, value in content.items() if key not in ("name", INNER)}
+    arguments = [f"{key}={_shown(given[key])}" for key in sorted(given)]
+    inner = _loss_of(content)
+    if inner is not None:
+        arguments.insert(0, spelled(inner))
+    return str(content["name"]) + (f"({', '.join(arguments)})" if arguments else "")
+
+
+def names(content: Mapping[str, Any]) -> str:
+    """The same without parameters, for the name of a folder: `drw(ldam)`."""
+    inner = _loss_of(content)
+    return str(content["name"]) + (f"({names(inner)})" if inner is not None else "")
+
+
+def _loss_of(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The loss inside a method that wraps one, named or not."""
+    inner = content.get(INNER, "erm" if wraps(str(content["name"])) else None)
+    if isinstance(inner, Mapping):
+        return inner if "name" in inner else {"name": "?", **inner}
+    return None if inner is None else {"name": str(inner)}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_shown, value))}]"
+    return str(value)
+
+
+def listed(values: Sequence[str]) -> list[str]:
+    """`("erm drw(ldam)", "sam(mr2, rho=0.1)")` as three methods: a space inside parentheses parts nothing."""
+    found: list[str] = []
+    for value in values:
+        open_ = 0
+        for word in shlex.split(value):
+            if open_ > 0:
+                found[-1] += f" {word}"
+            else:
+                found.append(word)
+            open_ += word.count("(") - word.count(")")
+    return found

@@ -1,0 +1,91 @@
+"""What "vs erm" means: the exact probe of the frozen backbone, or erm trained with the same settings.
+
+A trained erm is a run like any other, in the same output folder: with checkpoints of its own, and reused
+while it is fresh. So the next method of the same settings, and `probe compare`, find it there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from probe import reuse
+from probe.errors import UserError
+from probe.evaluate import predictions
+from probe.evaluate.predictions import Predictions
+from probe.material import from_scratch
+from probe.printable import one_line
+from probe.recipe import Recipe
+from probe.train.launch import rank as rank_of_process
+
+ERM = "erm"
+PROBE, SAME = "frozen probe", "same training"  # as tables and result.json say it
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training that says something about another run: its name, its result, its predictions."""
+
+    name: str
+    result: dict[str, Any]
+    guesses: Sequence[Predictions]  # a seed each
+
+    def guesses_as(self, method: str) -> list[Predictions]:
+        return [g.called(method) for g in self.guesses]
+
+
+def how(recipe: Recipe) -> str | None:
+    """PROBE or SAME; None for a run that is itself the erm which others are compared with.
+
+    A net from scratch has no frozen features worth probing, so it is always compared with a training.
+    """
+    if recipe.trained and (recipe.versus == "same" or from_scratch(recipe)):
+        return None if recipe.method.name == ERM else SAME
+    return None if recipe.label == ERM else PROBE
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse a comparison that would mean nothing."""
+    if recipe.versus == "probe" and from_scratch(recipe):
+        raise UserError(
+            f"versus: probe would probe {recipe.backbone.name} before it has learnt anything; use versus=same"
+        )
+
+
+def remark(recipe: Recipe, trained: Trained | None) -> str | None:
+    """What a reader must know about the erm in a training's table."""
+    if trained is not None:
+        return f"erm, which it is compared with, was trained with the same settings: {trained.name}"
+    if how(recipe) is None and recipe.trained:
+        return "this is the training that others are compared with; it is compared with nothing"
+    if recipe.finetune:
+        return "erm, which it is compared with, is the exact probe of the frozen backbone, not a training"
+    return None
+
+
+def ranker(recipe: Recipe) -> Recipe:
+    """The erm training that ranks the classes of a net from scratch: one seed, with rows held out from it.
+
+    Frozen features cannot rank them, and a training that learns from every row (`keep: last`) leaves none to
+    rank by. Holding rows out from the compared trainings would change them, hence this one beside them.
+    """
+    plain = recipe.plain
+    kept = plain.train.model_copy(update={"keep": "best"})
+    return plain if plain.train.selects else plain.model_copy(update={"seeds": 1, "train": kept})
+
+
+def fetch(recipe: Recipe, why: str, *, ids: Sequence[str], cache: Path | None, out: Path) -> Trained:
+    """The run of this recipe in `out`: the one that is there, or a new one. `ids` are the test images."""
+    folder = out / recipe.slug
+    found = reuse.current(recipe, folder, reuse.Present(cache))
+    if found is not None:
+        return Trained(folder.name, found, predictions.read(folder / predictions.FILE, ids))
+    from probe.run import run
+
+    if rank_of_process() == 0:
+        print(one_line(f"{recipe.label} is trained too, {why}: {folder}"), file=sys.stderr)
+    finished = run(recipe, cache=cache, out=out)
+    return Trained(folder.name, finished.result, finished.guesses)
