@@ -48,7 +48,7 @@ class Grid:
         recipes = [build(override(content, self.settings)) for content in named]
         if any(recipe.versus != "auto" for recipe in recipes):
             raise UserError("a comparison is always with erm of the same settings; leave versus out")
-        pairs = [(recipe.plain, recipe) if recipe.trained else (recipe,) for recipe in recipes]
+        pairs = [(recipe.plain, recipe) if recipe.trains else (recipe,) for recipe in recipes]
         return list({r.slug: r for pair in pairs for r in pair}.values())  # a name given twice counts once
 
 
@@ -105,7 +105,7 @@ def table(cells: Iterable[Cell]) -> dict[str, Any]:
         if c.error is not None
     ]
     said = [*_groups_that_differ(done), *_without_reference(done)]
-    how = SAME if any(c.recipe.trained for c in cells) else PROBE
+    how = SAME if any(c.recipe.trains for c in cells) else PROBE
     return assemble(rows, ERM, failed, said=said, how=how)
 
 
@@ -117,7 +117,7 @@ def _erm_of(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
 def _compared(cell: Cell, cells: Sequence[Cell]) -> Mapping[str, Any]:
     """The cell's result against erm: an exact probe's own, a training's against the trained erm, anew."""
     assert cell.result is not None
-    if not cell.recipe.trained:
+    if not cell.recipe.trains:
         return cell.result
     plain = _erm_of(cell, cells)
     if plain is None or plain.recipe.digest == cell.recipe.digest:
@@ -127,7 +127,7 @@ def _compared(cell: Cell, cells: Sequence[Cell]) -> Mapping[str, Any]:
 
 def _without_reference(cells: Sequence[Cell]) -> Iterator[str]:
     for cell in cells:
-        if cell.recipe.trained and _erm_of(cell, cells) is None:
+        if cell.recipe.trains and _erm_of(cell, cells) is None:
             yield f"{cell.folder.name} is compared with nothing: its erm has failed"
 
 

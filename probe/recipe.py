@@ -177,11 +177,6 @@ class Recipe(Section):
         return self.method.spelled if how == "lbfgs" else f"{self.method.spelled}-{how}"
 
     @property
-    def trained(self) -> bool:
-        """By gradient steps, instead of by an exact solver?"""
-        return self.finetune or self.solver.name == "sgd"
-
-    @property
     def plain(self) -> Recipe:
         """The same settings under `erm`."""
         return self.model_copy(update={"method": Method(name="erm"), "versus": "auto"})

@@ -42,7 +42,7 @@ def how(recipe: Recipe) -> str | None:
 
     A net from scratch has no frozen features worth probing, so it is always compared with a training.
     """
-    if recipe.trained and (recipe.versus == "same" or from_scratch(recipe)):
+    if recipe.trains and (recipe.versus == "same" or from_scratch(recipe)):
         return None if recipe.method.name == ERM else SAME
     return None if recipe.label == ERM else PROBE
 
@@ -59,7 +59,7 @@ def remark(recipe: Recipe, trained: Trained | None) -> str | None:
     """What a reader must know about the erm in a training's table."""
     if trained is not None:
         return f"erm, which it is compared with, was trained with the same settings: {trained.name}"
-    if how(recipe) is None and recipe.trained:
+    if how(recipe) is None and recipe.trains:
         return "this is the training that others are compared with; it is compared with nothing"
     if recipe.finetune:
         return "erm, which it is compared with, is the exact probe of the frozen backbone, not a training"

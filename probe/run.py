@@ -147,7 +147,7 @@ def learn(
     if reference.how(recipe) == PROBE:
         plans[REFERENCE] = (PLAIN, probing.exactly(recipe.solver))
     test = material.features["test"].X
-    if recipe.trained:
+    if recipe.trains:
         from probe.train import learning
 
         name = recipe.label
@@ -167,14 +167,14 @@ def learn(
 def seeds_that_differ(recipe: Recipe, material: Material) -> int:
     """How many seeds give different heads: an exact solver only sees one through the validation cut."""
     cut_matters = recipe.solver.name in ("lbfgs", "ridge") and recipe.solver.l2 is None
-    same = not recipe.trained and ("val" in material.features or not cut_matters)
+    same = not recipe.trains and ("val" in material.features or not cut_matters)
     return 1 if same else recipe.seeds
 
 
 def check(recipe: Recipe) -> None:
     """Refuse at once what could only fail, or change nothing, after minutes of extraction."""
     reference.check(recipe)
-    if recipe.trained:
+    if recipe.trains:
         from probe.train.building import check_recipe
 
         check_recipe(recipe)
@@ -279,12 +279,12 @@ def write(
         "dim": material.backbone.dim,
     }
     log = "".join(json.dumps(row) + "\n" for row in result["seeds"])
-    if recipe.trained:
+    if recipe.trains:
         from probe.train import learning
 
         log = learning.log(work, len(mine.fits))
     with staged_folder(folder) as staged:
-        if recipe.trained:
+        if recipe.trains:
             learning.keep_tracking(work, len(mine.fits), staged)
         write_atomic(staged / "recipe.yaml", recipe.to_yaml())
         write_atomic(staged / "result.json", json.dumps(result, indent=2, allow_nan=False))
