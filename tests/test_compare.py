@@ -292,3 +292,28 @@ def test_a_report_of_nothing_is_one_line(tmp_path):
     assert "is no run" in answer.stderr
     assert answer.stderr.count("\n") == 1
     assert not any(tmp_path.iterdir())
+
+
+def test_a_training_whose_erm_failed_is_compared_with_nothing_and_that_is_said(place):
+    root = place[0]
+    _, mr2 = folders(root)
+    result = runs.read_result(mr2)
+    r = build({**result["recipe"], "solver": {"name": "sgd"}})
+    cells = [
+        compare.Cell(r.plain, root / "none", None, error="it broke"),
+        compare.Cell(r, mr2, result),
+    ]
+    found = compare.table(cells)
+    (row,) = found["rows"]
+    assert {statistic["gain"] is None for statistic in row["statistics"].values()} == {True}
+    assert [failed["method"] for failed in found["failed"]] == ["erm-sgd"]
+    assert any("compared with nothing: its erm has failed" in remark for remark in found["remarks"])
+
+
+def test_probes_are_compared_with_the_exact_probe_of_erm_and_the_table_says_so(place):
+    root, _, answer = place
+    folder, comparison = comparison_of(root)
+    assert (comparison["reference"], comparison["how"]) == ("erm", "frozen probe")
+    assert "gain over erm (frozen probe)" in " ".join(answer.output.split())
+    for name in ("comparison.md", "comparison.tex", "comparison.html"):
+        assert "erm (frozen probe)" in (folder / name).read_text()

@@ -211,3 +211,16 @@ def test_an_untrained_net_is_called_untrained(colours, cache, tmp_path):
         {"backbone": "cifar-resnet20", "data": str(colours), "method": "erm", "solver": {"l2": 1}}
     )
     assert any("random weights" in remark for remark in run(r, cache=cache, out=tmp_path).result["remarks"])
+
+
+def test_a_run_says_what_it_was_compared_with(finished):
+    assert finished.result["versus"]["how"] == "frozen probe"
+    assert finished.result["method"] == "mr2"
+    assert "over erm (frozen probe)" in (finished.folder / "report.html").read_text()
+
+
+def test_parameters_stand_in_the_name_of_a_method(colours, cache, tmp_path):
+    r = recipe.build({"backbone": SMALL, "data": str(colours), "method": "mr2(p=1.5)", "solver": {"l2": 1.0}})
+    done = run(r, cache=cache, out=tmp_path)
+    assert done.result["method"] == "mr2(p=1.5)"
+    assert set(predictions(done.folder)["method"]) == {"mr2(p=1.5)", "erm"}

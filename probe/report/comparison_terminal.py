@@ -62,7 +62,8 @@ def _table(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Tabl
 def _method(label: str) -> Text:
     """A long one parts before what was done with it: `erm`, `-finetune`."""
     name, dash, how = plain(label, 300).rpartition("-")
-    return Text(f"{name}\n-{how}" if dash and cell_len(label) > METHOD else f"{name}{dash}{how}")
+    parts = dash and how.isalpha() and cell_len(label) > METHOD
+    return Text(f"{name}\n-{how}" if parts else f"{name}{dash}{how}")
 
 
 def _ranking(rows: list[Mapping[str, Any]]) -> Table:
