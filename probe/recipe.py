@@ -106,7 +106,7 @@ class Recipe(Section):
     backbone: Backbone = Backbone()
     data: Data = Data()
     features: Features = Features()
-    method: Method = Method()  # default: mr2 where the solver minimises a loss, else erm
+    method: Method = Method()  # default: mr2 where a probe's solver minimises a loss, else erm
     solver: Solver = Solver()
     finetune: bool = False  # train the backbone too, instead of solving for a head on its features
     train: Train = Train()  # of solver sgd, and of fine-tuning
@@ -119,7 +119,9 @@ class Recipe(Section):
         if isinstance(value, dict) and value.get("method") is None:
             solver = value.get("solver", {})
             name = solver.get("name", "lbfgs") if isinstance(solver, dict) else solver
-            return {**value, "method": "erm" if name in LOSSLESS else "mr2"}
+            # fine-tuning too: MR²'s representation term depends on the scale of a backbone's features
+            plain = name in LOSSLESS or value.get("finetune", False)
+            return {**value, "method": "erm" if plain else "mr2"}
         return value
 
     @field_validator("groups", mode="before")

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from probe import fitted, losses, methods, probing, sums
+from probe.course import course
 from probe.describe import describe, remarks_and_margins
 from probe.errors import UserError
 from probe.evaluate import groups, metrics, predictions
@@ -77,6 +78,7 @@ class Learnt:
     fits: list[Fit]
     scores: list[Tensor]
     tuned: Tuned | None = None  # the first seed's backbone, where it was trained too
+    starts: tuple[Tensor, ...] = ()  # scores at step 0, where a fine-tuning began with a head worth comparing
 
     def guesses(self, labels: NDArray[np.int64]) -> list[Predictions]:
         return [predictions.from_scores(s, labels, self.name, seed) for seed, s in enumerate(self.scores)]
@@ -109,6 +111,12 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
             **remarks_and_margins(recipe, problem, material, mine.fits),
             **assess(material, guesses, ranking, mine.name),
         }
+        if recipe.finetune:
+            probe = None if material.untrained else REFERENCE
+            result["training"], said = course(
+                bench_of(material, ranking), mine.fits, guesses, end=mine.name, probe=probe, starts=mine.starts
+            )
+            result["remarks"] += said
     with clock("diagnostics"):
         result["diagnostics"] = examine(problem, material, learnt, ranking, result["margins"])
     check_numbers(result)
@@ -141,7 +149,8 @@ def learn(
         if recipe.finetune:
             tuned = list(learning.tunings(recipe, problem, material, cuts, work))
             fits = [Fit(t.head, t.record, t.loss) for t in tuned]
-            yield Learnt(name, fits, [t.scores for t in tuned], tuned[0])
+            starts = tuple(t.start.scores(test) for t in tuned if t.start is not None)
+            yield Learnt(name, fits, [t.scores for t in tuned], tuned[0], starts)
         else:
             fits = list(learning.probes(recipe, problem, cuts, work))
             yield Learnt(name, fits, [fit.head.scores(test) for fit in fits])
@@ -211,11 +220,15 @@ def rank(
     return groups.thirds(*groups.crossfit(problem.y, problem.num_classes, plain))
 
 
-def assess(material: Material, guesses: Sequence[Predictions], ranking: Groups, name: str) -> dict[str, Any]:
-    """The `test`, `reference` and `versus` blocks."""
+def bench_of(material: Material, ranking: Groups) -> Bench:
     test = material.features["test"]
     counts = np.bincount(material.y, minlength=len(test.class_names))
-    bench = Bench(test.y, tuple(test.class_names), ranking, counts)
+    return Bench(test.y, tuple(test.class_names), ranking, counts)
+
+
+def assess(material: Material, guesses: Sequence[Predictions], ranking: Groups, name: str) -> dict[str, Any]:
+    """The `test`, `reference` and `versus` blocks."""
+    test, bench = material.features["test"], bench_of(material, ranking)
     mine = predictions.outcome(guesses, test.y, name)
     block: dict[str, Any] = {"test": judge(mine, bench), "reference": None, "versus": None}
     if name != REFERENCE:
