@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 START = "start"
 LOSS = 0.005  # of accuracy on held-out rows that is worth a word
 WAYS_OUT = (
-    "try a smaller train.lr, fewer train.epochs, train.start=probe, or train.wise=[0,0.5,1], which keeps the best "
-    "of start, middle and end on held-out images"
+    "try a smaller train.lr, fewer train.epochs, train.start=probe, or train.wise=[0,0.5,1], which keeps the "
+    "best of start, middle and end on held-out images"
 )
 
 

@@ -114,7 +114,12 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
         if recipe.finetune:
             probe = None if material.untrained else REFERENCE
             result["training"], said = course(
-                bench_of(material, ranking), mine.fits, guesses, end=mine.name, probe=probe, starts=mine.starts
+                bench_of(material, ranking),
+                mine.fits,
+                guesses,
+                end=mine.name,
+                probe=probe,
+                starts=mine.starts,
             )
             result["remarks"] += said
     with clock("diagnostics"):

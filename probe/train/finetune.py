@@ -116,9 +116,9 @@ def finetune(
     """Train as the recipe says, in `folder`, which keeps checkpoints, the log and the tuned weights.
 
     `held` counts rows over train and, where there is one, val; `ids` names the usable samples of each split,
-    where some images cannot be read. `pose(backbone)` gives the problem on the
-    starting backbone's features; only the starts "means" and "probe" ask for it (auto: one of them). Killed and called again, it
-    goes on from the last checkpoint. Test images are read once, at the end.
+    where some images cannot be read. `pose(backbone)` gives the problem on the starting backbone's features; the
+    starts "means" and "probe" ask for it, and "auto", which is one of them on pretrained weights. Killed and
+    called again, it goes on from the last checkpoint. Test images are read once, at the end.
     """
     check(recipe.method, recipe.train)
     job = _job(recipe, data, held, seed, folder, ids)
@@ -195,7 +195,9 @@ def _search(job: Job, head: Head, start: Start) -> Search | None:
         return None
     kept = np.setdiff1d(job.trained, job.held)
     if min(len(kept), len(job.held)) == 0:
-        raise UserError("no image is left to find the learning rate on: give train.lr, or add training images")
+        raise UserError(
+            "no image is left to find the learning rate on: give train.lr, or add training images"
+        )
     other = deepcopy(head)
     set_head(job.settings.start, other, replace(start, trained=kept))
     rng = np.random.default_rng(stream(job.seed, "judges"))
@@ -253,9 +255,7 @@ def _training(
     )
 
 
-def _finish(
-    job: Job, training: Training, scaling: Scaling, folder: Path, begin: FittedHead | None
-) -> Tuned:
+def _finish(job: Job, training: Training, scaling: Scaling, folder: Path, begin: FittedHead | None) -> Tuned:
     """Choose between start and end where asked, look at the test images, and save."""
     s, network = job.settings, training.network
     test = job.feed(job.test)

@@ -39,7 +39,6 @@ from probe.train.streams import seed as stream
 from probe.train.streams import set_seed
 from probe.train.window import Objective, Window
 
-
 BATCH = 256  # samples of a step, where nobody said
 
 
@@ -153,10 +152,9 @@ class Training:
 
     def _begin(self) -> None:
         """Before step 0. What a search found is saved, so that it is not searched for again."""
-        if self.settings.micro_batch == "auto":
-            self.log.write({"step": 0, "micro_batch": self.micro_batch})
-        if self.about is not None:
-            self.log.write({"step": 0, **self.about})
+        tried = {"micro_batch": self.micro_batch} if self.settings.micro_batch == "auto" else {}
+        if self.about or tried:
+            self.log.write({"step": 0, **(self.about or {}), **tried})
         if self.search is not None:
             found = self.progress.found = self.search(self)
             self.log.write({"step": 0, "search": found})
@@ -196,16 +194,8 @@ class Training:
             p.step, p.steps = p.step + 1, p.steps + 1
             self.progress.loss_sum += loss
             now, waiting = time.perf_counter(), waiting + size
-            self.log.write(
-                {
-                    "step": p.steps,
-                    "epoch": p.epochs,
-                    "loss": loss,
-                    "lr": rate,
-                    "samples": size,
-                    "seconds": now - begin,
-                }
-            )
+            row = {"step": p.steps, "epoch": p.epochs, "loss": loss, "lr": rate, "samples": size}
+            self.log.write({**row, "seconds": now - begin})
             begin = now
             if now - shown > 0.1:
                 advance(waiting, f"epoch {epoch + 1}/{epochs}  loss {loss:.4f}")
@@ -259,7 +249,7 @@ class Training:
         return logits(self.bare, feed, rank=self.rank, processes=self.processes, device=self.device)
 
     def restart(self, other: Mapping[str, Tensor] | None = None) -> None:
-        """Give the network its weights at step 0, or `other` ones, and the optimiser and the average no memory."""
+        """Give the network its weights at step 0, or some `other` ones; optimiser and average forget."""
         self.network.take({**self.start, **(other or {})})
         self.engine.optimizer.state.clear()
         self.engine.weights_changed()

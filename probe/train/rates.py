@@ -1,7 +1,7 @@
 """The learning rate, where none is given: a short training with each of a few rates, judged on held-out rows.
 
-A trial begins at the same backbone as the training, with a head that has not learnt from the held-out rows, and
-goes through a whole schedule (warm-up, cosine to 0) in a few steps. It is judged by the cross-entropy of the
+A trial begins with the training's backbone and a head that has learnt nothing from the held-out rows, and goes
+through a whole schedule (warm-up, cosine to 0) in a few steps. It is judged by the cross-entropy of the
 held-out rows at the best temperature, since a head that only became surer or less sure has learnt nothing.
 Of the rates that are as good as the best one, up to one standard error of the paired difference, the smallest
 is taken: a short trial flatters large rates, and a small one does no harm. Test images are never looked at.
@@ -62,9 +62,11 @@ class Search:
                     scaler.load_state_dict(scale)
                 training.restart(self.head)
         training.restart()
-        rate, why = choose(losses(start, y), {r: None if z is None else losses(z, y) for r, z in ends.items()})
+        after = {rate: None if z is None else losses(z, y) for rate, z in ends.items()}
+        rate, why = choose(losses(start, y), after)
         rows = [_row("start", start, y), *(_row(rate, z, y) for rate, z in ends.items())]
-        return {"lr": _agreed(rate, training.device), "why": why, "steps": steps, "rows": len(y), "tried": rows}
+        about = {"why": why, "steps": steps, "rows": len(y), "tried": rows}
+        return {"lr": _agreed(rate, training.device), **about}
 
     def _end(self, training: Training, rate: float, steps: int, advance: Any) -> Tensor | None:
         """The scores of the held-out rows after a short training; None where it diverged."""
@@ -102,7 +104,7 @@ def losses(scores: Tensor, y: Tensor) -> Tensor:
 
 
 def choose(start: Tensor, ends: Mapping[float, Tensor | None]) -> tuple[float, str]:
-    """A rate and the reason for it, from the losses of the held-out rows at the start and after each trial."""
+    """A rate and the reason, from the losses of the held-out rows at the start and after each trial."""
     sound = {rate: end for rate, end in ends.items() if end is not None}
     smallest = min(ends)
     if not sound:

@@ -41,7 +41,7 @@ class Train(Section):
     micro_batch: int | Literal["auto"] | None = None
     sampler: Literal["instance", "sqrt", "balanced", "pairs"] = "instance"  # which samples an epoch holds
     head: Literal["auto", "linear", "cosine", "etf", "adapter"] = "auto"  # auto: what the method's loss takes
-    # The head at step 0. auto: on pretrained weights the exact probe (LP-FT), or class means for a cosine head.
+    # The head at step 0. auto: on pretrained weights the exact probe (LP-FT), class means for a cosine head.
     start: Literal["auto", "random", "means", "zeroshot", "probe"] = "auto"
 
     optimizer: Literal["adamw", "sgd"] | None = None
