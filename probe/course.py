@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from probe.evaluate import metrics, predictions
 from probe.evaluate.judge import Bench, Outcome, versus
+from probe.train.rates import DIVERGED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,7 +69,6 @@ def _harm(gain: dict[str, Any] | None, before: str, fits: Sequence[Fit]) -> list
 
 
 def _search(fits: Sequence[Fit]) -> list[str]:
-    """A rate that was taken because none of those tried did any good."""
-    searches = [fit.record["search"] for fit in fits if "search" in fit.record]
-    words = sorted({search["why"] for search in searches if search["why"].startswith("every")})
-    return [f"learning rate: {why}" for why in words]
+    """Rates that could not even be tried; that they do harm for a few steps is usual, and no news."""
+    why = {fit.record["search"]["why"] for fit in fits if "search" in fit.record}
+    return [f"learning rate: {DIVERGED}"] if DIVERGED in why else []

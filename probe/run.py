@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from probe import fitted, losses, methods, probing, sums
-from probe.course import course
 from probe.describe import describe, remarks_and_margins
 from probe.errors import UserError
 from probe.evaluate import groups, metrics, predictions
@@ -112,6 +111,8 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
             **assess(material, guesses, ranking, mine.name),
         }
         if recipe.finetune:
+            from probe.course import course
+
             probe = None if material.untrained else REFERENCE
             result["training"], said = course(
                 bench_of(material, ranking),

@@ -1,24 +1,23 @@
 """What fine-tuning does where the recipe leaves it open: one row for a family of networks and an optimiser.
 
 The row of convnets under AdamW was chosen on held-out training images of pets and digits; what it gives is
-measured by `benchmarks/finetuning.py`. The others follow published fine-tuning and are not measured here: CLIP
-as in the MR² release and WiSE-FT, transformers as in MAE and DINOv2, nets from scratch as usual on CIFAR.
+measured by `benchmarks/finetuning.py`. The others follow published fine-tuning and are not measured here:
+CLIP as in the MR² release and WiSE-FT, transformers as in MAE and DINOv2, nets from scratch as on CIFAR.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from backbones import registry
 from backbones.weights import Scratch
 from probe.errors import UserError
+from probe.train.settings import Train
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from probe.train.settings import Train
 
 Family = Literal["convnet", "transformer", "clip", "scratch"]
 
@@ -158,8 +157,3 @@ def described(settings: Train, kind: Family) -> dict[str, Any]:
         **{name: getattr(settings, name) for name in names},
         "crop": settings.augment.crop,
     }
-
-
-def rows() -> list[dict[str, Any]]:
-    """The table as plain values."""
-    return [{"family": kind, "optimizer": name, **asdict(one)} for (kind, name), one in ROWS.items()]

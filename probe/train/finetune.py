@@ -116,9 +116,9 @@ def finetune(
     """Train as the recipe says, in `folder`, which keeps checkpoints, the log and the tuned weights.
 
     `held` counts rows over train and, where there is one, val; `ids` names the usable samples of each split,
-    where some images cannot be read. `pose(backbone)` gives the problem on the starting backbone's features; the
-    starts "means" and "probe" ask for it, and "auto", which is one of them on pretrained weights. Killed and
-    called again, it goes on from the last checkpoint. Test images are read once, at the end.
+    where some images cannot be read. `pose(backbone)` gives the problem on the starting backbone's features;
+    the starts "means" and "probe" ask for it, and "auto", which is one of them on pretrained weights. Killed
+    and called again, it goes on from the last checkpoint. Test images are read once, at the end.
     """
     check(recipe.method, recipe.train)
     job = _job(recipe, data, held, seed, folder, ids)

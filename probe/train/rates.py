@@ -1,7 +1,7 @@
 """The learning rate, where none is given: a short training with each of a few rates, judged on held-out rows.
 
-A trial begins with the training's backbone and a head that has learnt nothing from the held-out rows, and goes
-through a whole schedule (warm-up, cosine to 0) in a few steps. It is judged by the cross-entropy of the
+A trial begins with the training's backbone and a head that has learnt nothing from the held-out rows, and
+goes through a whole schedule (warm-up, cosine to 0) in a few steps. It is judged by the cross-entropy of the
 held-out rows at the best temperature, since a head that only became surer or less sure has learnt nothing.
 Of the rates that are as good as the best one, up to one standard error of the paired difference, the smallest
 is taken: a short trial flatters large rates, and a small one does no harm. Test images are never looked at.
@@ -33,6 +33,7 @@ BUDGET = 0.2  # part of the training's steps that all trials together may take
 SHORTEST, LONGEST = 8, 50  # steps of a trial
 WARMUP = 0.1  # part of a trial
 SAFER = 1 / 3  # of the smallest rate, where every one does harm
+DIVERGED = "every rate diverged, so a smaller one is used"
 TEMPERATURES = torch.logspace(-2, 1, 61)  # that logits are multiplied by
 
 
@@ -108,7 +109,7 @@ def choose(start: Tensor, ends: Mapping[float, Tensor | None]) -> tuple[float, s
     sound = {rate: end for rate, end in ends.items() if end is not None}
     smallest = min(ends)
     if not sound:
-        return SAFER * smallest, "every rate diverged, so a smaller one is used"
+        return SAFER * smallest, DIVERGED
     best = min(sound, key=lambda rate: float(sound[rate].mean()))
     if _worse(sound[best], start):
         return SAFER * smallest, "every rate made the held-out rows worse, so a smaller one is used"

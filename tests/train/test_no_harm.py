@@ -26,12 +26,12 @@ CLASSES = (3, 5, 8, 9)
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    """Four digits that are often mistaken for each other: 8 training and 30 test images each."""
+    """Four digits that are often mistaken for each other: 6 training and 30 test images each."""
     root, seen = tmp_path_factory.mktemp("digits"), dict.fromkeys(CLASSES, 0)
     bunch = load_digits()
     for number, (pixels, label) in enumerate(zip(bunch.images, bunch.target.tolist(), strict=True)):
-        if label in seen and seen[label] < 38:
-            folder = root / ("train" if seen[label] < 8 else "test") / str(label)
+        if label in seen and seen[label] < 36:
+            folder = root / ("train" if seen[label] < 6 else "test") / str(label)
             folder.mkdir(parents=True, exist_ok=True)
             Image.fromarray((pixels * 15.9).astype(np.uint8)).save(folder / f"{number}.png")
             seen[label] += 1
@@ -122,7 +122,7 @@ def test_a_training_that_ends_below_its_start_says_so_and_what_to_try(
     (said,) = (remark for remark in done.result["remarks"] if f"points below its {what}" in remark)
     assert "try a smaller train.lr" in said
     assert "points below its" in (done.folder / "report.html").read_text()
-    show(done.result, done.folder)
+    show(done.result, str(done.folder))
     assert "below its" in " ".join(capsys.readouterr().out.split())
 
 
