@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from backbones import registry
 from backbones.weights import Scratch
 from probe.errors import UserError
-from probe.train.settings import Train
+from probe.train.settings import OPEN, Train
 
 if TYPE_CHECKING:
     from torch import nn
@@ -150,10 +150,5 @@ def batch_size(images: int, largest: int) -> int:
 
 def described(settings: Train, kind: Family) -> dict[str, Any]:
     """The resolved settings as plain values, for log.jsonl and result.json."""
-    names = ("optimizer", "lr", "weight_decay", "layer_decay", "warmup_epochs", "epochs", "batch_size")
-    names += ("clip", "batch_norm", "start")
-    return {
-        "family": kind,
-        **{name: getattr(settings, name) for name in names},
-        "crop": settings.augment.crop,
-    }
+    values = {name: getattr(settings, name) for name in (*OPEN, "batch_norm", "start")}
+    return {"family": kind, **values, "crop": settings.augment.crop}
