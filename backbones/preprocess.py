@@ -135,6 +135,16 @@ def _resized_crop(numbers: Preprocessing) -> Callable[[Image.Image], Image.Image
 
 
 @lru_cache(maxsize=16)
+def _mild_crop(numbers: Preprocessing) -> Callable[[Image.Image], Image.Image]:
+    """At least half of the image, nearly in its own shape, then a coin for the flip: for weights that know
+    images already. What is seen is about as large as in the centre crop of evaluation."""
+    transforms = _torchvision_transforms()
+    mode = transforms.InterpolationMode(numbers.interpolation)
+    crop = transforms.RandomResizedCrop(numbers.size, scale=(0.5, 1.0), interpolation=mode)
+    return transforms.Compose([crop, transforms.RandomHorizontalFlip()])
+
+
+@lru_cache(maxsize=16)
 def _padded_crop(numbers: Preprocessing) -> Callable[[Image.Image], Image.Image]:
     """Four black pixels around a 32-pixel image, a random crop and a flip: CIFAR since He et al. 2016."""
     transforms = _torchvision_transforms()
@@ -142,7 +152,7 @@ def _padded_crop(numbers: Preprocessing) -> Callable[[Image.Image], Image.Image]
     return transforms.Compose([numbers.view, crop, transforms.RandomHorizontalFlip()])
 
 
-AUGMENTATIONS = {"resized-crop": _resized_crop, "padded-crop": _padded_crop}
+AUGMENTATIONS = {"resized-crop": _resized_crop, "mild-crop": _mild_crop, "padded-crop": _padded_crop}
 
 
 def _torchvision_transforms() -> Any:

@@ -122,7 +122,7 @@ class Recipe(Section):
     backbone: Backbone = Backbone()
     data: Data = Data()
     features: Features = Features()
-    method: Method = Method()  # default: mr2 where the solver minimises a loss, else erm
+    method: Method = Method()  # default: mr2 where a probe's solver minimises a loss, else erm
     solver: Solver = Solver()
     finetune: bool = False  # train the backbone too, instead of solving for a head on its features
     train: Train = Train()  # of solver sgd, and of fine-tuning
@@ -139,8 +139,10 @@ class Recipe(Section):
         if method is None or (isinstance(method, dict) and method.get("name") is None):
             solver = value.get("solver", {})
             name = solver.get("name", "lbfgs") if isinstance(solver, dict) else solver
+            # fine-tuning is plain too: MR²'s representation term depends on the scale of the features
+            plain = name in LOSSLESS or value.get("finetune", False)
             # `method.lam=0.05` alone is a parameter of the method that would be run without it
-            return {**value, "method": {**(method or {}), "name": "erm" if name in LOSSLESS else "mr2"}}
+            return {**value, "method": {**(method or {}), "name": "erm" if plain else "mr2"}}
         return value
 
     @field_validator("groups", mode="before")

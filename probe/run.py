@@ -81,6 +81,7 @@ class Learnt:
     scores: list[Tensor]
     tuned: Tuned | None = None  # the first seed's backbone, where it was trained too
     held: Sequence[Tensor | None] = ()  # scores of each seed's held-out rows, where they taught nothing
+    starts: tuple[Tensor, ...] = ()  # scores at step 0, where a fine-tuning began with a head worth comparing
 
     def guesses(self, labels: NDArray[np.int64]) -> list[Predictions]:
         return [predictions.from_scores(s, labels, self.name, seed) for seed, s in enumerate(self.scores)]
@@ -122,6 +123,18 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
             **remarks_and_margins(recipe, problem, material, mine.fits, said),
             **assess(recipe, material, guesses, ranking.groups, rival),
         }
+        if recipe.finetune:
+            from probe.course import course
+
+            result["training"], worth_saying = course(
+                bench_of(material, ranking.groups),
+                mine.fits,
+                guesses,
+                end=mine.name,
+                probe=REFERENCE if reference.how(recipe) == PROBE else None,
+                starts=mine.starts,
+            )
+            result["remarks"] += worth_saying
     with clock("diagnostics"):
         result["diagnostics"] = examine(recipe, problem, material, learnt, ranking.groups, result["margins"])
     check_numbers(result)
@@ -155,7 +168,9 @@ def learn(
         if recipe.finetune:
             tuned = list(learning.tunings(recipe, problem, material, cuts, work))
             fits = [Fit(t.head, t.record, t.loss) for t in tuned]
-            yield Learnt(name, fits, [t.scores for t in tuned], tuned[0], [t.held for t in tuned])
+            starts = tuple(t.start.scores(test) for t in tuned if t.start is not None)
+            held = [t.held for t in tuned]
+            yield Learnt(name, fits, [t.scores for t in tuned], tuned[0], held, starts)
         else:
             fits = list(learning.probes(recipe, problem, cuts, work))
             yield Learnt(name, fits, [fit.head.scores(test) for fit in fits])
@@ -205,6 +220,12 @@ def _not_finite(value: Any, path: str) -> Iterator[str]:
         yield path
 
 
+def bench_of(material: Material, ranking: Groups) -> Bench:
+    test = material.features["test"]
+    counts = np.bincount(material.y, minlength=len(test.class_names))
+    return Bench(test.y, tuple(test.class_names), ranking, counts)
+
+
 def assess(
     recipe: Recipe,
     material: Material,
@@ -213,9 +234,7 @@ def assess(
     rival: Trained | None,
 ) -> dict[str, Any]:
     """The `test`, `reference` and `versus` blocks."""
-    test = material.features["test"]
-    counts = np.bincount(material.y, minlength=len(test.class_names))
-    bench = Bench(test.y, tuple(test.class_names), ranking, counts)
+    test, bench = material.features["test"], bench_of(material, ranking)
     mine = predictions.outcome(guesses, test.y, recipe.label)
     block: dict[str, Any] = {"test": judge(mine, bench), "reference": None, "versus": None}
     how = reference.how(recipe)

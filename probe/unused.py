@@ -38,7 +38,8 @@ def _starts_from_solver(r: Recipe) -> bool:
 
 
 def _fits_batch(r: Recipe) -> bool:
-    return not isinstance(r.train.micro_batch, int) or r.train.micro_batch <= r.train.batch_size
+    batch = r.train.batch_size  # None: it follows the data, and is not known yet
+    return batch is None or not isinstance(r.train.micro_batch, int) or r.train.micro_batch <= batch
 
 
 NEEDS_IMAGES = tuple(

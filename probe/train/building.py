@@ -36,16 +36,17 @@ def check(choice: Choice, settings: Train) -> None:
         raise UserError(f"start: probe is a linear solution; a {settings.head} head cannot begin with it")
 
 
-def from_scratch(name: str) -> bool:
-    """Has this backbone no pretrained weights?"""
-    return isinstance(registry.find(name).source, Scratch)
+def from_scratch(name: str, weights: str | None = None) -> bool:
+    """Has this backbone no pretrained weights, neither its own nor those of a file?"""
+    return weights is None and isinstance(registry.find(name).source, Scratch)
 
 
 def check_recipe(recipe: Recipe) -> None:
     """The same for a whole recipe, of fine-tuning or of `solver: sgd`."""
     check(recipe.method, recipe.train)
     loss = methods.inner(recipe.method.name, recipe.method.params)
-    if recipe.finetune and recipe.train.start in ("means", "probe") and from_scratch(recipe.backbone.name):
+    scratch = from_scratch(recipe.backbone.name, recipe.backbone.weights)
+    if recipe.finetune and recipe.train.start in ("means", "probe") and scratch:
         # Each seed draws its own weights, and the features at hand are those of none of them.
         raise UserError(
             f"start: {recipe.train.start} needs features worth having, and {recipe.backbone.name} is trained "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,25 +15,28 @@ from torch import Tensor
 
 import backbones
 from probe.data import Dataset
+from probe.errors import UserError
 from probe.evaluate.metrics import score
 from probe.fitted import FittedHead
 from probe.heads import Head
 from probe.recipe import Recipe
 from probe.scaling import Scaling
-from probe.train import augment, export, runtime, switches, weights, wise
-from probe.train.building import check, from_scratch, make_head, make_method
+from probe.train import augment, export, families, runtime, switches, weights, wise
+from probe.train.building import check, make_head, make_method
 from probe.train.feed import ImageFeed, default_workers
 from probe.train.loop import Task, Training
 from probe.train.network import Network
+from probe.train.rates import Search
 from probe.train.samples import Samples
-from probe.train.start import Start, set_head
+from probe.train.settings import Train
+from probe.train.start import Start, automatic, set_head
 from probe.train.streams import seed as stream
 
 if TYPE_CHECKING:
     from probe.methods.base import Method
     from probe.probing import Problem
 
-EPOCHS = 10
+JUDGES = 1000  # held-out rows that a search for the rate looks at, at most
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Tuned:
     weights: Path  # model.safetensors: the tuned encoder
     scores: Tensor  # N x K: logits of the test split
     loss: Any  # as training left it, with its class statistics
+    start: FittedHead | None = None  # at step 0, on the starting backbone's features; None: it was random
     record: dict[str, Any] = field(default_factory=dict)
     held: Tensor | None = None  # logits of the held-out rows; None where they were trained on too
 
@@ -61,13 +66,22 @@ class Job:
     trained: NDArray[np.int64]  # rows of `samples` that are trained on
     test: Samples
     accelerator: Any
+    family: families.Family
+    settings: Train  # the recipe's, with all that it leaves open filled in
 
     @property
     def num_classes(self) -> int:
         return len(self.data.class_names)
 
+    def starting(self, head: Head) -> Job:
+        """The same, with what `start: auto` means for this head."""
+        if self.settings.start != "auto":
+            return self
+        kind = automatic(head, pretrained=self.family != "scratch")
+        return replace(self, settings=self.settings.model_copy(update={"start": kind}))
+
     def feed(self, samples: Any) -> ImageFeed:
-        s, b = self.recipe.train, self.backbone
+        s, b = self.settings, self.backbone
         device = self.accelerator.device
         processes = self.accelerator.num_processes
         return ImageFeed(
@@ -103,9 +117,9 @@ def finetune(
     """Train as the recipe says, in `folder`, which keeps checkpoints, the log and the tuned weights.
 
     `held` counts rows over train and, where there is one, val; `ids` names the usable samples of each split,
-    where some images cannot be read. `pose(backbone)` gives the problem on the
-    starting backbone's features; only the starts "means" and "probe" ask for it. Killed and called again, it
-    goes on from the last checkpoint. Test images are read once, at the end.
+    where some images cannot be read. `pose(backbone)` gives the problem on the starting backbone's features;
+    the starts "means" and "probe" ask for it, and "auto", which is one of them on pretrained weights. Killed
+    and called again, it goes on from the last checkpoint. Test images are read once, at the end.
     """
     check(recipe.method, recipe.train)
     job = _job(recipe, data, held, seed, folder, ids)
@@ -115,14 +129,18 @@ def finetune(
         labels=job.samples.labels[job.trained],
         dim=job.backbone.dim,
     )
-    head = make_head(method, recipe.train, dim=job.backbone.dim, num_classes=job.num_classes, seed=seed)
-    scaling = set_head(recipe.train.start, head, _start(job, pose))
+    head = make_head(method, job.settings, dim=job.backbone.dim, num_classes=job.num_classes, seed=seed)
+    job = job.starting(head)
+    start = _start(job, pose)
+    search = _search(job, head, start)
+    scaling = set_head(job.settings.start, head, start)
+    begin = None if job.settings.start == "random" else export.fitted(head, scaling)
     digest = job.digest  # before anything moves
     dropped = _switch_on(job)
-    training = _training(job, method, head, scaling, folder, digest, show)
+    training = _training(job, method, head, scaling, folder, digest, show, search)
     training.run()
     switches.restore(dropped)
-    return _finish(job, training, scaling, folder)
+    return _finish(job, training, scaling, folder, begin)
 
 
 def _job(
@@ -137,6 +155,8 @@ def _job(
     backbone = backbones.load(**recipe.backbone.model_dump(), seed=stream(seed, "backbone"))
     samples = Samples.of(data, [name for name in data.splits if name != "test"], ids)
     everything = np.arange(len(samples))
+    trained = np.setdiff1d(everything, held) if recipe.train.selects else everything
+    family = families.family(backbone)
     return Job(
         recipe,
         data,
@@ -144,9 +164,11 @@ def _job(
         seed,
         backbone,
         samples=samples,
-        trained=np.setdiff1d(everything, held) if recipe.train.selects else everything,
+        trained=trained,
         test=Samples.of(data, ["test"], ids),
         accelerator=runtime.accelerator(recipe.train, folder),
+        family=family,
+        settings=families.resolve(recipe.train, family, len(trained)),
     )
 
 
@@ -168,8 +190,30 @@ def _start(job: Job, pose: Callable[[Any], Problem] | None) -> Start:
     )
 
 
+def _search(job: Job, head: Head, start: Start) -> Search | None:
+    """What finds the rate, where the recipe gives none; its trials learn nothing from the held-out rows."""
+    if job.settings.lr is not None:
+        return None
+    kept = np.setdiff1d(job.trained, job.held)
+    if min(len(kept), len(job.held)) == 0:
+        raise UserError(
+            "no image is left to find the learning rate on: give train.lr, or add training images"
+        )
+    other = deepcopy(head)
+    set_head(job.settings.start, other, replace(start, trained=kept))
+    rng = np.random.default_rng(stream(job.seed, "judges"))
+    judges = np.sort(rng.permutation(job.held)[:JUDGES])
+    _, row = families.row(job.family, job.settings.optimizer)
+    return Search(
+        row.rates,
+        feed=job.feed(job.samples.subset(kept)),
+        held=job.feed(job.samples.subset(judges)),
+        head={f"head.{name}": value for name, value in other.state_dict().items()},
+    )
+
+
 def _switch_on(job: Job) -> list[Any]:
-    s, encoder = job.recipe.train, job.backbone.encoder
+    s, encoder = job.settings, job.backbone.encoder
     encoder.requires_grad_(True)
     if s.grad_checkpointing:
         switches.checkpoint_activations(encoder)
@@ -177,32 +221,49 @@ def _switch_on(job: Job) -> list[Any]:
 
 
 def _training(
-    job: Job, method: Method, head: Head, scaling: Scaling, folder: Path, digest: str, show: bool
+    job: Job,
+    method: Method,
+    head: Head,
+    scaling: Scaling,
+    folder: Path | None,
+    digest: str,
+    show: bool,
+    search: Search | None = None,
 ) -> Training:
-    s = job.recipe.train
-    scratch = from_scratch(job.backbone.name)
-    if s.batch_norm == "auto":
-        s = s.model_copy(update={"batch_norm": "train" if scratch else "frozen"})
+    s = job.settings
+    assert s.optimizer is not None
+    assert s.epochs is not None
     task = Task(
         Network(job.backbone.encoder, head, scaling),
         method,
         job.feed(job.samples.subset(job.trained)),
         job.num_classes,
-        optimizer=s.optimizer or ("sgd" if scratch else "adamw"),
-        epochs=s.epochs or EPOCHS,
+        optimizer=s.optimizer,
+        epochs=s.epochs,
         held=job.feed(job.samples.subset(job.held)) if s.selects else None,
         metric=job.data.metric,
     )
     return Training(
-        task, s, seed=job.seed, folder=folder, digest=digest, show=show, accelerator=job.accelerator
+        task,
+        s,
+        seed=job.seed,
+        folder=folder,
+        digest=digest,
+        show=show,
+        accelerator=job.accelerator,
+        search=search,
+        about={"settings": families.described(s, job.family)},
     )
 
 
-def _finish(job: Job, training: Training, scaling: Scaling, folder: Path) -> Tuned:
+def _finish(job: Job, training: Training, scaling: Scaling, folder: Path, begin: FittedHead | None) -> Tuned:
     """Choose between start and end where asked, look at the test images, and save."""
-    s, network = job.recipe.train, training.network
+    s, network = job.settings, training.network
     test = job.feed(job.test)
     record: dict[str, Any] = {"epochs": training.progress.epochs, "micro_batch": training.micro_batch}
+    record["settings"] = {**families.described(s, job.family), "lr": training.rate}
+    if training.progress.found is not None:
+        record["search"] = training.progress.found
     if training.progress.best is not None:
         record["best_epoch"] = training.progress.best["epoch"]
     end = network.snapshot()
@@ -211,6 +272,10 @@ def _finish(job: Job, training: Training, scaling: Scaling, folder: Path) -> Tun
         alpha = max(rows, key=lambda row: row["validation"])["alpha"] if len(rows) > 1 else s.wise[0]
         record |= {"wise": rows, "alpha": alpha}
         network.take(wise.between(training.start, end, alpha))
+    if s.selects:
+        kept = network.snapshot()
+        first, last = (_at(job, training, state)["validation"] for state in (training.start, kept))
+        record["held_out"] = {"start": first, "end": last}
     scores = training.evaluate(test)
     held = None if training.task.held is None else training.evaluate(training.task.held)
     trained = training.release()
@@ -219,11 +284,11 @@ def _finish(job: Job, training: Training, scaling: Scaling, folder: Path) -> Tun
         weights.save(job.backbone, path)
     training.accelerator.wait_for_everyone()
     head = export.fitted(trained.network.head, scaling)
-    return Tuned(job.backbone, head, path, scores, trained.method.loss, record, held)
+    return Tuned(job.backbone, head, path, scores, trained.method.loss, begin, record, held)
 
 
-def _at(job: Job, training: Training, state: dict[str, Tensor], alpha: float) -> dict[str, Any]:
-    """How the weights at one alpha validate."""
+def _at(job: Job, training: Training, state: dict[str, Tensor], alpha: float = 1.0) -> dict[str, Any]:
+    """Take these weights, of one alpha, and see how they validate."""
     held = training.task.held
     if held is None:
         return {"alpha": alpha}

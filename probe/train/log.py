@@ -23,8 +23,8 @@ class Log:
             self._waiting.append(line)
         if self.tracker is not None:
             prefix = "" if "samples" in line else "epoch/"  # an epoch's mean is no step's loss
-            values = {f"{prefix}{name}": value for name, value in line.items() if name != "step"}
-            self.tracker.log(values, step=line["step"])
+            numbers = {name: v for name, v in line.items() if isinstance(v, int | float) and name != "step"}
+            self.tracker.log({f"{prefix}{name}": v for name, v in numbers.items()}, step=line["step"])
 
     def flush(self) -> None:
         if self.path is None or not self._waiting:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
@@ -38,6 +38,8 @@ from probe.train.stop import Stopped, StopRequest
 from probe.train.streams import seed as stream
 from probe.train.streams import set_seed
 from probe.train.window import Diverged, Objective, Window
+
+BATCH = 256  # samples of a step, where nobody said
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Training:
         show: bool = True,
         accelerator: Any = None,
         between_checkpoints: float = 0.0,  # seconds; shorter epochs do not save each of their ends
+        search: Callable[[Training], dict[str, Any]] | None = None,  # finds the rate ("lr") before step 0
+        about: dict[str, Any] | None = None,  # the log's first line
     ) -> None:
         self.task, self.settings, self.seed, self.folder, self.digest = task, settings, seed, folder, digest
         self.network, self.method, self.feed = task.network, task.method, task.feed
@@ -81,6 +85,8 @@ class Training:
         self.best: dict[str, Tensor] = {}
         self.mix = augment.mixer(settings.augment, task.num_classes)
         self.show, self.between_checkpoints = show and self.rank == 0, between_checkpoints
+        self.search, self.about = search, about
+        self.batch_size = settings.batch_size or BATCH
         self.log = Log(folder / "log.jsonl" if folder is not None and self.rank == 0 else None)
         self._prepare()
 
@@ -107,7 +113,8 @@ class Training:
         if s.micro_batch == "auto" or (self.processes > 1 and not self.sharded):
             found = rehearsal.rehearse(self, objective, optimizer)
             self.micro_batch = found.micro_batch
-        self.engine = runtime.engine(self.accelerator, objective, optimizer, clip=s.clip, rehearsed=found)
+        clip = None if s.clip == "none" else s.clip
+        self.engine = runtime.engine(self.accelerator, objective, optimizer, clip=clip, rehearsed=found)
         self.bare = objective
         self.average = None if s.ema is None else Average(self.network, s.ema)
         self.start = self.network.snapshot()  # after the processes have agreed on it
@@ -129,8 +136,10 @@ class Training:
         """Train from the last checkpoint, or the start, to the end; the network then has the kept weights."""
         stages = self.method.stages(self.task.epochs)
         with checkpoint.claimed(self.folder, self.rank, self.device), StopRequest() as self.stop:
-            if not self._resume() and self.settings.micro_batch == "auto":
-                self.log.write({"step": 0, "micro_batch": self.micro_batch})
+            if not self._resume():
+                self._begin()
+            if self.progress.found is not None:
+                self.rate = self.progress.found["lr"]
             self._saved = time.monotonic()
             for stage in range(self.position.stage, len(stages)):
                 self._run_stage(stage, stages[stage])
@@ -141,13 +150,23 @@ class Training:
         self._keep()
         return self.progress
 
+    def _begin(self) -> None:
+        """Before step 0. What a search found is saved, so that it is not searched for again."""
+        tried = {"micro_batch": self.micro_batch} if self.settings.micro_batch == "auto" else {}
+        if self.about or tried:
+            self.log.write({"step": 0, **(self.about or {}), **tried})
+        if self.search is not None:
+            found = self.progress.found = self.search(self)
+            self.log.write({"step": 0, "search": found})
+            self._save()
+
     def _run_stage(self, stage: int, epochs: int) -> None:
         if self.position.epoch == self.position.step == 0:
             self._check(*snapshot.FAULTS)  # of the stage before, which this one looks at
             self.method.begin_stage(stage, self)
         self.sampler = self.sampler_of()
         per_epoch = self.per_epoch = self.sampler.steps
-        self.total, self.warmup = epochs * per_epoch, round(self.settings.warmup_epochs * per_epoch)
+        self.total, self.warmup = epochs * per_epoch, round((self.settings.warmup_epochs or 0) * per_epoch)
         done = self.position.epoch * per_epoch + self.position.step
         size = len(self.sampler.order(0))
         with bar("training", epochs * size, "samples", show=self.show) as advance:
@@ -167,7 +186,7 @@ class Training:
         self._train_mode()
         self.method.start_epoch(epoch, epochs)
         begin, shown, waiting = time.perf_counter(), 0.0, 0
-        for window, size in self._windows():
+        for window, size in self.windows(self.feed, self.sampler, p.epochs, p.step):
             rate = self.rate * schedule.factor(epoch * self.per_epoch + p.step, self.total, self.warmup)
             optim.set_rate(self.engine.optimizer, rate)
             loss = self._step(window)
@@ -176,16 +195,8 @@ class Training:
             p.step, p.steps = p.step + 1, p.steps + 1
             self.progress.loss_sum += loss
             now, waiting = time.perf_counter(), waiting + size
-            self.log.write(
-                {
-                    "step": p.steps,
-                    "epoch": p.epochs,
-                    "loss": loss,
-                    "lr": rate,
-                    "samples": size,
-                    "seconds": now - begin,
-                }
-            )
+            row = {"step": p.steps, "epoch": p.epochs, "loss": loss, "lr": rate, "samples": size}
+            self.log.write({**row, "seconds": now - begin})
             begin = now
             if now - shown > 0.1:
                 advance(waiting, f"epoch {epoch + 1}/{epochs}  loss {loss:.4f}")
@@ -204,17 +215,18 @@ class Training:
         self._last = window
         return loss
 
-    def _windows(self) -> Iterator[tuple[Window, int]]:
-        """The rest of the running epoch, a window an optimiser step."""
-        p, sampler = self.position, self.sampler
-        batches = sampler.epoch(p.epochs)[p.step :]
+    def windows(
+        self, feed: Feed, sampler: Sampler, epoch: int, first: int = 0
+    ) -> Iterator[tuple[Window, int]]:
+        """An epoch from its step `first` on, a window an optimiser step."""
+        batches = sampler.epoch(epoch)[first:]
         shares = [sampler.parts(batch, self.rank) for batch in batches]
-        feed = self.feed.training(p.epochs, [part for share in shares for part in share], self.method.views)
-        for batch, share in zip(batches, shares, strict=True):
-            place = (self.seed, p.epochs, p.step, self.rank)
+        loaded = feed.training(epoch, [part for share in shares for part in share], self.method.views)
+        for step, (batch, share) in enumerate(zip(batches, shares, strict=True), first):
+            place = (self.seed, epoch, step, self.rank)
             parts = []
             for number in range(len(share)):
-                part = next(feed).to(self.device)
+                part = next(loaded).to(self.device)
                 if self.mix is not None:
                     set_seed(stream(*place, "mix", number), self.device)
                     part = self.mix(part)
@@ -224,11 +236,11 @@ class Training:
     def window(self, parts: list[Any], weights: list[float], place: tuple[int | str, ...]) -> Window:
         return Window(parts, weights, self.engine, place, self.feed.ids)
 
-    def sampler_of(self) -> Sampler:
+    def sampler_of(self, feed: Feed | None = None) -> Sampler:
         return Sampler(
             kind=self.method.sampler or self.settings.sampler,
-            labels=np.asarray(self.feed.labels),
-            batch_size=self.settings.batch_size,
+            labels=np.asarray((feed or self.feed).labels),
+            batch_size=self.batch_size,
             seed=self.seed,
             processes=self.processes,
             micro_batch=self.micro_batch,
@@ -246,9 +258,9 @@ class Training:
         """N x K scores of the network as it is."""
         return logits(self.bare, feed, rank=self.rank, processes=self.processes, device=self.device)
 
-    def restart(self) -> None:
-        """Give the network its weights at step 0, and the optimiser and the average no memory."""
-        self.network.take(self.start)
+    def restart(self, other: Mapping[str, Tensor] | None = None) -> None:
+        """Give the network its weights at step 0, or some `other` ones; optimiser and average forget."""
+        self.network.take({**self.start, **(other or {})})
         self.engine.optimizer.state.clear()
         self.engine.weights_changed()
         if self.average is not None:

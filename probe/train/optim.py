@@ -24,7 +24,7 @@ DEPTHS = (
 
 @dataclass(frozen=True)
 class Default:
-    """What stands in for a setting that was left open."""
+    """What stands in for a setting that was left open, and that neither a family nor `sgd` has filled in."""
 
     lr: float
     weight_decay: float
@@ -46,7 +46,7 @@ def make(network: Network, method: nn.Module, name: str, settings: Train, *, fus
     default = DEFAULTS[name]
     lr = settings.lr or default.lr
     decay = default.weight_decay if settings.weight_decay is None else settings.weight_decay
-    groups = parameter_groups(network, method, decay=decay, layer_decay=settings.layer_decay)
+    groups = parameter_groups(network, method, decay=decay, layer_decay=settings.layer_decay or 1.0)
     if not groups:
         raise UserError("nothing is left to train: the encoder is frozen and the head has no parameters")
     for group in groups:

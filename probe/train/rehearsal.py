@@ -35,7 +35,7 @@ def rehearse(training: Training, objective: nn.Module, optimizer: Any) -> Rehear
     """
     from accelerate.utils.memory import find_executable_batch_size, should_reduce_batch_size
 
-    share = -(-training.settings.batch_size // training.processes)
+    share = -(-training.batch_size // training.processes)
     members = [p for group in optimizer.param_groups for p in group["params"]]
 
     def attempt(size: int) -> Rehearsed:

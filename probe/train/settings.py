@@ -10,11 +10,15 @@ from probe.section import Section
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
+# Settings that a family of networks has its own values for.
+OPEN = ("epochs", "batch_size", "optimizer", "lr", "weight_decay", "layer_decay", "warmup_epochs", "clip")
+
 
 class Augment(Section):
     """Random changes of training images; fine-tuning only, because cached features have no pixels left."""
 
-    crop: Literal["auto", "resized-crop", "padded-crop", "none"] = "auto"  # with a flip; auto: the backbone's
+    # with a flip; auto: mild where weights are pretrained, else the backbone's own
+    crop: Literal["auto", "resized-crop", "mild-crop", "padded-crop", "none"] = "auto"
     policy: Literal["none", "autoaugment", "randaugment", "trivialaugment"] = "none"  # of colours and shapes
     operations: int = Field(2, ge=1, le=10)  # RandAugment's N
     magnitude: int = Field(10, ge=0, le=30)  # RandAugment's M
@@ -24,24 +28,29 @@ class Augment(Section):
 
 
 class Train(Section):
-    """Training by gradient steps: `--solver sgd` on features, `--finetune` on images."""
+    """Training by gradient steps: `--solver sgd` on features, `--finetune` on images.
 
-    epochs: int | None = Field(None, gt=0)  # None: 60 on features, 10 on images
-    batch_size: int = Field(256, gt=0)  # samples an optimiser step sees, over all processes
+    What is None is filled in: on images by the backbone's family and the number of images (families.py), on
+    features by sgd.py. What it became is in result.json and log.jsonl. The word auto means None too.
+    """
+
+    epochs: int | None = Field(None, gt=0)
+    batch_size: int | None = Field(None, gt=0)  # samples an optimiser step sees, over all processes
     # Samples a process holds at once; auto: what fits into memory. What couples samples of a batch (pairs,
     # class weights, batch-norm) then acts within a micro-batch.
     micro_batch: int | Literal["auto"] | None = None
     sampler: Literal["instance", "sqrt", "balanced", "pairs"] = "instance"  # which samples an epoch holds
     head: Literal["auto", "linear", "cosine", "etf", "adapter"] = "auto"  # auto: what the method's loss takes
-    start: Literal["random", "means", "zeroshot", "probe"] = "random"  # the head at step 0; probe: LP-FT
+    # The head at step 0. auto: on pretrained weights the exact probe (LP-FT), class means for a cosine head.
+    start: Literal["auto", "random", "means", "zeroshot", "probe"] = "auto"
 
-    optimizer: Literal["adamw", "sgd"] | None = None  # None: sgd on features and for nets from scratch
-    lr: float | None = Field(None, gt=0)  # at the top of the schedule; None: by the optimiser (optim.py)
+    optimizer: Literal["adamw", "sgd"] | None = None
+    lr: float | None = Field(None, gt=0)  # at the top of the schedule; None, on images: found (rates.py)
     momentum: float = Field(0.9, ge=0, lt=1)  # of sgd
-    weight_decay: float | None = Field(None, ge=0)  # not on norms and biases; None: by the optimiser
-    layer_decay: float = Field(1.0, gt=0, le=1)  # a layer's rate over that of the layer above it
-    warmup_epochs: float = Field(0.0, ge=0)  # linear, before the cosine
-    clip: float | None = Field(None, gt=0)  # largest norm of the gradient
+    weight_decay: float | None = Field(None, ge=0)  # not on norms and biases
+    layer_decay: float | None = Field(None, gt=0, le=1)  # a layer's rate over that of the layer above it
+    warmup_epochs: float | None = Field(None, ge=0)  # linear, before the cosine
+    clip: Annotated[float, Field(gt=0)] | Literal["none"] | None = None  # largest norm of the gradient
     ema: float | None = Field(None, gt=0, lt=1)  # average the weights with this memory and use the average
 
     augment: Augment = Augment()
@@ -64,6 +73,11 @@ class Train(Section):
     @classmethod
     def _one_is_a_list_of_one(cls, given: Any) -> Any:
         return (given,) if isinstance(given, str | int | float) else given
+
+    @field_validator(*OPEN, mode="before")
+    @classmethod
+    def _auto_is_open(cls, given: Any) -> Any:
+        return None if given == "auto" else given
 
     @property
     def selects(self) -> bool:

@@ -73,7 +73,7 @@ def probe_sgd(
     trained = training.release()
     # A linear head starts at zero; AdamW's decay is a shrinking of weights, and no term of an objective.
     penalty = decay if isinstance(plan.head, Linear) and training.task.optimizer == "sgd" else 0.0
-    size = settings.batch_size
+    size = training.batch_size
     outcome.check(trained, training.start, training.feed, size=size, seed=seed, decay=penalty)
     head = _in_plain_coordinates(export.fitted(plan.head, problem.scaling), plan.ease)
     record |= {"epochs": len(progress.epochs), "loss": progress.epochs[-1]["loss"]}

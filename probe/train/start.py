@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from probe import losses
 from probe.errors import UserError
-from probe.heads import Adapter, Head, Linear
+from probe.heads import Adapter, Cosine, Head, Linear
 from probe.scaling import NEUTRAL, Scaling
 from probe.stats import ClassStats
 from probe.train.streams import seed as stream
@@ -44,8 +44,24 @@ class Start:
         return self.pose()
 
 
+def automatic(head: Head, *, pretrained: bool) -> str:
+    """What `start: auto` is. Without pretrained weights there are no features worth a probe, and a head that
+    is fixed, or a loss's own, starts as it is."""
+    for kind, start in AUTOMATIC.items():
+        if pretrained and isinstance(_inner(head), kind):
+            return start
+    return "random"
+
+
+AUTOMATIC: dict[type[Head], str] = {Linear: "probe", Cosine: "means"}
+
+
+def _inner(head: Head) -> Head:
+    return head.head if isinstance(head, Adapter) else head
+
+
 def _random(head: Head, start: Start) -> Scaling:
-    inner = head.head if isinstance(head, Adapter) else head
+    inner = _inner(head)
     if isinstance(inner, Linear):  # a cosine head is drawn when it is made
         generator = torch.Generator().manual_seed(stream(start.seed, "head"))
         with torch.no_grad():
@@ -80,7 +96,7 @@ def _probe(head: Head, start: Start) -> Scaling:
     from probe import probing
     from probe.recipe import Method
 
-    inner = head.head if isinstance(head, Adapter) else head
+    inner = _inner(head)
     if not isinstance(inner, Linear):
         raise UserError("start: probe is a linear solution, and this head is not linear; use start: means")
     exact = start.method.name in losses.names() and losses.info(start.method.name).frozen == "exact"

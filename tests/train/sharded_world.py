@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import nn
@@ -22,6 +23,7 @@ from probe.train import launch, sharding, shards, switches
 from probe.train import weights as tuned
 from probe.train.launch import rank
 from probe.train.loop import Training
+from probe.train.rates import Search
 
 UNEVEN = 43  # pictures: two processes have 22 and 21 of them
 CHUNK = 7  # so that they need four and three calls to see theirs
@@ -53,7 +55,14 @@ def cases(kind: str, models: Path) -> dict[str, tuple[str, Callable[[], Training
         head = heads.make("cosine", 12, 5, learn_scale=True)
         return feature_training("ldam", head=head, held=True, keep="best", ema=0.9)
 
+    def found_rate() -> Training:
+        training = vit("mr2", {"lam": 0.01}, epochs=1, clip=1.0, ema=0.9, lr=None)
+        kept, held = np.arange(0, UNEVEN, 2), np.arange(1, UNEVEN, 2)
+        training.search = Search((1e-3, 1e-2, 1e3), *(part(training.feed, rows) for rows in (kept, held)), {})
+        return training
+
     rows = {
+        "vit-found-rate": ("Block", found_rate),
         "vit-erm": ("Block", lambda: vit(epochs=1, clip=1.0, ema=0.9, micro_batch=4)),
         "vit-mr2": ("Block", lambda: vit("mr2", {"lam": 0.01}, epochs=1, clip=1.0)),
         "resnet-frozen-norm": (
@@ -67,6 +76,13 @@ def cases(kind: str, models: Path) -> dict[str, tuple[str, Callable[[], Training
     }
     # SAM adds to the weights what it finds in whole gradients, of which DeepSpeed keeps stretches.
     return {name: row for name, row in rows.items() if (kind, name) != ("zero", "vit-sam")}
+
+
+def part(feed: Any, rows: Any) -> Any:
+    """Some rows of a feed of pictures."""
+    pictures = Pictures(UNEVEN)
+    pictures.labels, pictures.pixels = pictures.labels[rows], pictures.pixels[rows]
+    return replace(feed, split=pictures)
 
 
 def spare_layer() -> nn.Module:

@@ -25,7 +25,7 @@ def vit(tmp_path_factory):
 
 def recipe_for(vit, colours, **train):
     method = train.pop("method", "erm")
-    settings = {"epochs": 1, "batch_size": 16, "lr": 1e-3, **train}
+    settings = {"epochs": 1, "batch_size": 16, "lr": 1e-3, "start": "random", **train}
     return recipe.build(
         {
             "backbone": {"name": f"timm:{vit}", "image_size": 32},
@@ -246,7 +246,8 @@ def test_batch_norm_is_frozen_where_weights_are_pretrained_and_trained_from_scra
     tiny_resnet(tmp_path / "rn")
     for name, moves in ((f"timm:{tmp_path / 'rn'}", False), ("cifar-resnet20", True)):
         content = {"backbone": {"name": name, "image_size": 32}, "data": str(colours), "method": "erm"}
-        r = recipe.build({**content, "finetune": True, "train": {"epochs": 1, "batch_size": 30}})
+        train = {"epochs": 1, "batch_size": 30, "start": "random", "lr": 1e-3}
+        r = recipe.build({**content, "finetune": True, "train": train})
         _, training = at_step_0(r, tmp_path / "run", None)
         before = {k: v for k, v in training.network.snapshot().items() if "running_mean" in k}
         training.folder = None

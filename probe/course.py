@@ -1,0 +1,74 @@
+"""How a fine-tuning went: from its start, past the frozen probe, to its end, on the same test images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from probe.evaluate import metrics, predictions
+from probe.evaluate.judge import Bench, Outcome, versus
+from probe.train.rates import DIVERGED
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from probe.evaluate.predictions import Predictions
+    from probe.probing import Fit
+
+START = "start"
+LOSS = 0.005  # of accuracy on held-out rows that is worth a word
+WAYS_OUT = (
+    "try a smaller train.lr, fewer train.epochs, train.start=probe, or train.wise=[0,0.5,1], which keeps the "
+    "best of start, middle and end on held-out images"
+)
+
+
+def course(
+    bench: Bench,
+    fits: Sequence[Fit],
+    guesses: Sequence[Predictions],
+    *,
+    end: str,  # what the trained predictions are called
+    probe: str | None,  # what the frozen probe's are called; None: there is none worth the name
+    starts: Sequence[Tensor],  # seed by seed, N x K scores at step 0; none where the start was random
+) -> tuple[dict[str, Any], list[str]]:
+    """The `training` block of result.json, and what must be said about it."""
+    last = predictions.outcome(guesses, bench.labels, end)
+    frozen = None if probe is None else predictions.outcome(guesses, bench.labels, probe)
+    rows = [predictions.from_scores(s, bench.labels, START, seed) for seed, s in enumerate(starts)]
+    first = predictions.outcome(rows, bench.labels, START) if rows else None
+    before = first or frozen
+    gain = None if before is None else versus(last, before, bench)["gain"]["overall"]
+    block = {
+        "from": fits[0].record["settings"]["start"],
+        "start": _accuracy(first, bench),
+        "probe": _accuracy(frozen, bench),
+        "end": _accuracy(last, bench),
+        "gain": gain,  # of the end over the start, or over the probe where the start was random
+        "settings": fits[0].record["settings"],
+    }
+    return block, [*_harm(gain, "start" if first else "frozen probe", fits), *_search(fits)]
+
+
+def _accuracy(outcome: Outcome | None, bench: Bench) -> dict[str, float] | None:
+    if outcome is None:
+        return None
+    counts = metrics.count(outcome.hits, bench.labels, len(bench.class_names))
+    return {name: metrics.overall(counts)[name] for name in ("top1", "mean_per_class")}
+
+
+def _harm(gain: dict[str, Any] | None, before: str, fits: Sequence[Fit]) -> list[str]:
+    """Training that made things worse says so: clearly on the test images, or on held-out rows."""
+    if gain is not None and gain["clear"] and gain["mean"] < 0:
+        return [f"training ended {-100 * gain['mean']:.1f} points below its {before}; {WAYS_OUT}"]
+    held = [fit.record["held_out"] for fit in fits if "held_out" in fit.record]
+    lost = sum(row["start"] - row["end"] for row in held) / max(1, len(held))
+    if lost > LOSS:
+        return [f"training ended {100 * lost:.1f} points below its start on held-out images; {WAYS_OUT}"]
+    return []
+
+
+def _search(fits: Sequence[Fit]) -> list[str]:
+    """Rates that could not even be tried; that they do harm for a few steps is usual, and no news."""
+    why = {fit.record["search"]["why"] for fit in fits if "search" in fit.record}
+    return [f"learning rate: {DIVERGED}"] if DIVERGED in why else []

@@ -1,0 +1,154 @@
+"""What fine-tuning does where the recipe leaves it open: one row for a family of networks and an optimiser.
+
+The row of convnets under AdamW was chosen on held-out training images of pets and digits; what it gives is
+measured by `benchmarks/finetuning.py`. The others follow published fine-tuning and are not measured here:
+CLIP as in the MR² release and WiSE-FT, transformers as in MAE and DINOv2, nets from scratch as on CIFAR.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from backbones import registry
+from backbones.weights import Scratch
+from probe.errors import UserError
+from probe.train.settings import OPEN, Train
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Family = Literal["convnet", "transformer", "clip", "scratch"]
+
+SMALLEST_BATCH = 16  # images: below it a step's gradient is mostly noise
+BATCHES = 32  # in an epoch, where the data are too few for the largest batch
+STEPS = 200  # at least in a training: fewer cannot follow a schedule
+LONGEST = 20  # epochs that a small data set is seen to reach them
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What stands in for each setting that a recipe leaves open."""
+
+    rates: tuple[float, ...]  # that the finder tries, rising; none: `lr` is used
+    lr: float  # where nothing can be tried
+    weight_decay: float
+    layer_decay: float
+    warmup: float  # part of all steps
+    epochs: int  # more where the data are few
+    batch_size: int  # at most; less where the data are few
+    clip: float | None
+    batch_norm: Literal["train", "frozen"]
+    crop: str | None = None  # None: the backbone's own random view
+
+
+# A pretrained net has learnt from strong crops already. A mild one keeps things about as large as in the
+# centre crop of evaluation (Touvron et al. 2019), and shows what the probe, the start, has learnt from.
+PRETRAINED: dict[str, Any] = {
+    "warmup": 0.1,
+    "batch_size": 256,
+    "clip": 1.0,
+    "batch_norm": "frozen",
+    "crop": "mild-crop",
+}
+SCRATCH: dict[str, Any] = {
+    "weight_decay": 5e-4,
+    "layer_decay": 1.0,
+    "warmup": 0.05,
+    "epochs": 30,
+    "batch_size": 128,
+    "clip": None,
+    "batch_norm": "train",
+}
+
+# By (family, optimiser); a family's first row has its default optimiser.
+ROWS: dict[tuple[Family, str], Defaults] = {
+    ("convnet", "adamw"): Defaults(
+        (1e-4, 3e-4, 1e-3), 1e-4, weight_decay=0.01, layer_decay=1.0, epochs=5, **PRETRAINED
+    ),
+    ("convnet", "sgd"): Defaults(
+        (1e-3, 3e-3, 1e-2), 3e-3, weight_decay=1e-4, layer_decay=1.0, epochs=5, **PRETRAINED
+    ),
+    ("transformer", "adamw"): Defaults(
+        (1e-5, 3e-5, 1e-4), 3e-5, weight_decay=0.05, layer_decay=0.75, epochs=5, **PRETRAINED
+    ),
+    ("transformer", "sgd"): Defaults(
+        (3e-4, 1e-3, 3e-3), 1e-3, weight_decay=0.0, layer_decay=0.75, epochs=5, **PRETRAINED
+    ),
+    ("clip", "adamw"): Defaults(
+        (3e-6, 1e-5, 3e-5), 1e-5, weight_decay=0.1, layer_decay=1.0, epochs=5, **PRETRAINED
+    ),
+    ("clip", "sgd"): Defaults(
+        (1e-4, 3e-4, 1e-3), 3e-4, weight_decay=0.0, layer_decay=1.0, epochs=5, **PRETRAINED
+    ),
+    # A few steps say nothing about the rate of a hundred epochs, so none is searched for from scratch.
+    ("scratch", "sgd"): Defaults((), 0.1, **SCRATCH),
+    ("scratch", "adamw"): Defaults((), 1e-3, **{**SCRATCH, "weight_decay": 0.05}),
+}
+
+
+def family(backbone: Any) -> Family:
+    """Of a loaded backbone: by where its weights are from, and by its layers."""
+    if backbone.source == str(Scratch()):
+        return "scratch"
+    return "clip" if registry.find(backbone.name).family == "clip" else structure(backbone.encoder)
+
+
+def structure(encoder: nn.Module) -> Family:
+    """Of a pretrained encoder. A single layer of attention is a convnet's pooling."""
+    layers = sum("attention" in type(module).__name__.lower() for module in encoder.modules())
+    return "transformer" if layers > 1 else "convnet"
+
+
+def row(kind: Family, optimizer: str | None) -> tuple[str, Defaults]:
+    """The optimiser, the family's own where none is given, and what goes with it."""
+    chosen = optimizer or next(name for of, name in ROWS if of == kind)
+    if (kind, chosen) not in ROWS:
+        raise UserError(f"there are no defaults for {chosen} on a {kind}; give train.lr")
+    return chosen, ROWS[kind, chosen]
+
+
+def resolve(settings: Train, kind: Family, images: int) -> Train:
+    """The settings with every open one filled in, for this many training images; only `lr` may stay open,
+    to be searched for."""
+    optimizer, defaults = row(kind, settings.optimizer)
+    batch = settings.batch_size or batch_size(images, defaults.batch_size)
+    per_epoch = max(1, math.ceil(images / batch))
+    epochs = settings.epochs or max(defaults.epochs, min(LONGEST, math.ceil(STEPS / per_epoch)))
+    augment = settings.augment
+    if augment.crop == "auto" and defaults.crop is not None:
+        augment = augment.model_copy(update={"crop": defaults.crop})
+    filled = {
+        "optimizer": optimizer,
+        "lr": settings.lr if settings.lr is not None or defaults.rates else defaults.lr,
+        "weight_decay": _first(settings.weight_decay, defaults.weight_decay),
+        "layer_decay": _first(settings.layer_decay, defaults.layer_decay),
+        "warmup_epochs": _first(settings.warmup_epochs, defaults.warmup * epochs),
+        "clip": _first(settings.clip, defaults.clip),
+        "batch_norm": defaults.batch_norm if settings.batch_norm == "auto" else settings.batch_norm,
+        "epochs": epochs,
+        "batch_size": batch,
+        "augment": augment,
+    }
+    return settings.model_copy(update=filled)
+
+
+def _first(given: Any, default: Any) -> Any:
+    return default if given is None else given
+
+
+def batch_size(images: int, largest: int) -> int:
+    """A power of 2 that leaves an epoch about 32 steps or more, between 16 and the largest.
+
+    >>> [batch_size(n, 256) for n in (64, 150, 1347, 3680, 50_000)]
+    [16, 16, 32, 64, 256]
+    """
+    fitting = 2 ** int(math.log2(max(1, images / BATCHES)))
+    return max(1, min(largest, max(SMALLEST_BATCH, fitting)))
+
+
+def described(settings: Train, kind: Family) -> dict[str, Any]:
+    """The resolved settings as plain values, for log.jsonl and result.json."""
+    values = {name: getattr(settings, name) for name in (*OPEN, "batch_norm", "start")}
+    return {"family": kind, **values, "crop": settings.augment.crop}

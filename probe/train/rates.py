@@ -1,0 +1,145 @@
+"""The learning rate, where none is given: a short training with each of a few rates, judged on held-out rows.
+
+A trial begins with the training's backbone and a head that has learnt nothing from the held-out rows, and
+goes through a whole schedule (warm-up, cosine to 0) in a few steps. It is judged by the cross-entropy of the
+held-out rows at the best temperature, since a head that only became surer or less sure has learnt nothing.
+Of the rates that are as good as the best one, up to one standard error of the paired difference, the smallest
+is taken: a short trial flatters large rates, and a small one does no harm. Test images are never looked at.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from probe import distributed
+from probe.progress import bar
+from probe.train import optim, schedule, shards
+from probe.train.feed import Feed
+from probe.train.stop import Stopped
+from probe.train.window import Diverged
+
+if TYPE_CHECKING:
+    from probe.train.loop import Training
+
+BUDGET = 0.2  # part of the training's steps that all trials together may take
+SHORTEST, LONGEST = 8, 50  # steps of a trial
+WARMUP = 0.1  # part of a trial
+SAFER = 1 / 3  # of the smallest rate, where every one does harm
+DIVERGED = "every rate diverged, so a smaller one is used"
+TEMPERATURES = torch.logspace(-2, 1, 61)  # that logits are multiplied by
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a rate is chosen from, and on which rows; called before step 0."""
+
+    rates: tuple[float, ...]  # rising
+    feed: Feed  # rows that a trial learns from
+    held: Feed  # rows that judge it; none of the test split
+    head: Mapping[str, Tensor]  # the network's weights at a trial's start, where they are not the training's
+
+    def __call__(self, training: Training) -> dict[str, Any]:
+        """The rate ("lr"), why, and what each rate came to. The training is left as it was found."""
+        steps = trial_steps(training, len(self.rates))
+        method, scaler = shards.snapshot(training.method.state_dict()), training.accelerator.scaler
+        scale = None if scaler is None else scaler.state_dict()
+        y = torch.as_tensor(np.array(self.held.labels))
+        training.restart(self.head)
+        start = training.evaluate(self.held)
+        ends: dict[float, Tensor | None] = {}
+        with bar("finding the rate", len(self.rates) * steps, "steps", show=training.show) as advance:
+            for rate in self.rates:
+                ends[rate] = self._end(training, rate, steps, advance)
+                shards.load(training.method, method)
+                if scaler is not None:
+                    scaler.load_state_dict(scale)
+                training.restart(self.head)
+        training.restart()
+        after = {rate: None if z is None else losses(z, y) for rate, z in ends.items()}
+        rate, why = choose(losses(start, y), after)
+        rows = [_row("start", start, y), *(_row(rate, z, y) for rate, z in ends.items())]
+        about = {"why": why, "steps": steps, "rows": len(y), "tried": rows}
+        return {"lr": _agreed(rate, training.device), **about}
+
+    def _end(self, training: Training, rate: float, steps: int, advance: Any) -> Tensor | None:
+        """The scores of the held-out rows after a short training; None where it diverged."""
+        sampler = training.sampler_of(self.feed)
+        training.method.start_epoch(0, training.task.epochs)
+        done, epoch = 0, 0
+        try:
+            while done < steps:
+                for window, _ in training.windows(self.feed, sampler, epoch):
+                    top = rate * schedule.factor(done, steps, round(WARMUP * steps))
+                    optim.set_rate(training.engine.optimizer, top)
+                    training.method.step(window)
+                    _stop_if_asked(training)
+                    advance(1, f"rate {rate:g}")
+                    done += 1
+                    if done == steps:
+                        break
+                epoch += 1
+            scores = training.evaluate(self.held)
+        except Diverged:
+            return None
+        return scores if bool(scores.isfinite().all()) else None
+
+
+def trial_steps(training: Training, rates: int) -> int:
+    """How long a trial is: its share of a fifth of the training's steps, within bounds."""
+    total = training.sampler_of().steps * sum(training.method.stages(training.task.epochs))
+    return max(1, min(LONGEST, max(SHORTEST, int(BUDGET * total / rates))))
+
+
+def losses(scores: Tensor, y: Tensor) -> Tensor:
+    """The cross-entropy of each row, at the temperature that is best for all of them together."""
+    tables = (F.cross_entropy(t * scores.double(), y, reduction="none") for t in TEMPERATURES)
+    return min(tables, key=lambda table: float(table.mean()))
+
+
+def choose(start: Tensor, ends: Mapping[float, Tensor | None]) -> tuple[float, str]:
+    """A rate and the reason, from the losses of the held-out rows at the start and after each trial."""
+    sound = {rate: end for rate, end in ends.items() if end is not None}
+    smallest = min(ends)
+    if not sound:
+        return SAFER * smallest, DIVERGED
+    best = min(sound, key=lambda rate: float(sound[rate].mean()))
+    if _worse(sound[best], start):
+        return SAFER * smallest, "every rate made the held-out rows worse, so a smaller one is used"
+    chosen = min(rate for rate, end in sound.items() if not _worse(end, sound[best]))
+    return chosen, "the smallest of those as good as the best" if chosen < best else "the best"
+
+
+def _worse(one: Tensor, other: Tensor) -> bool:
+    """By more than a standard error of the paired difference?"""
+    gap = one - other
+    return float(gap.mean()) > float(gap.std(correction=0)) / max(1, len(gap) - 1) ** 0.5
+
+
+def _row(rate: float | str, scores: Tensor | None, y: Tensor) -> dict[str, Any]:
+    if scores is None:
+        return {"rate": rate, "loss": None, "accuracy": None}
+    right = float((scores.argmax(dim=1) == y).double().mean())
+    return {"rate": rate, "loss": float(losses(scores, y).mean()), "accuracy": right}
+
+
+def _agreed(rate: float, device: torch.device) -> float:
+    """Process 0's: other processors may round otherwise."""
+    first = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+    bits = int(np.float64(rate).view(np.int64)) if first else 0
+    return float(np.int64(distributed.largest(bits, device=device)[0]).view(np.float64))
+
+
+def _stop_if_asked(training: Training) -> None:
+    (received,) = distributed.largest(training.stop.signal, device=training.device)
+    if received:
+        if training.rank == 0:
+            print("stopped while finding the rate; the same command begins anew", file=sys.stderr)
+        raise Stopped(128 + received)

@@ -1,0 +1,94 @@
+"""What fine-tuning does where the recipe leaves it open: a row for every network, steps for any data."""
+
+import math
+
+import pytest
+import timm
+import torch
+
+import backbones
+from backbones import registry
+from probe import recipe
+from probe.errors import UserError
+from probe.train import families
+from probe.train.settings import OPEN, Train
+
+EXPECTED = {"clip": "clip", "moco": "convnet", "effnet": "convnet", "cifar": "scratch"}
+
+
+def encoder_of(spec):
+    """Its layers without its weights, which are not all on this machine."""
+    name = spec.architecture.split(".")[0] if spec.family != "clip" else "resnet50"
+    with torch.device("meta"):
+        return timm.create_model(name)
+
+
+class Named:
+    def __init__(self, spec):
+        self.name, self.source = spec.name, str(spec.source)
+        self.encoder = None if spec.family == "cifar" else encoder_of(spec)
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_registered_backbone_has_a_row_that_leaves_nothing_open(name):
+    spec = registry.find(name)
+    kind = families.family(Named(spec))
+    expected = EXPECTED.get(spec.family) or ("transformer" if "vit" in spec.architecture else "convnet")
+    assert kind == expected
+    for optimizer in (None, "adamw", "sgd"):
+        done = families.resolve(Train(optimizer=optimizer), kind, 3680)
+        row = families.row(kind, optimizer)[1]
+        still_open = {field for field in OPEN if getattr(done, field) is None}
+        assert still_open == ({"lr"} if row.rates else {"clip"})
+        assert done.batch_norm == ("train" if kind == "scratch" else "frozen")
+        assert list(row.rates) == sorted(row.rates)
+        assert not row.rates or row.rates[0] <= row.lr <= row.rates[-1]
+
+
+def test_weights_of_a_file_make_a_net_pretrained_that_is_otherwise_from_scratch(tmp_path):
+    scratch = backbones.load("cifar-resnet20")
+    assert families.family(scratch) == "scratch"
+    torch.save(scratch.encoder.state_dict(), tmp_path / "w.pth")
+    assert families.family(backbones.load("cifar-resnet20", weights=tmp_path / "w.pth")) == "convnet"
+
+
+def test_what_the_recipe_gives_is_taken_as_it_is():
+    given = Train(
+        epochs=3,
+        batch_size=7,
+        optimizer="sgd",
+        lr=0.5,
+        weight_decay=0.0,
+        layer_decay=0.9,
+        warmup_epochs=0,
+        clip="none",
+        batch_norm="train",
+        augment={"crop": "resized-crop"},
+    )
+    assert families.resolve(given, "convnet", 1000) == given
+
+
+@pytest.mark.parametrize("field", OPEN)
+def test_the_word_auto_leaves_a_setting_open(field):
+    assert getattr(Train(**{field: "auto"}), field) is None
+
+
+@pytest.mark.parametrize("images", [1, 5, 64, 150, 740, 1347, 3680, 50_000, 1_281_167])
+def test_any_number_of_images_gives_enough_steps_and_no_endless_training(images):
+    done = families.resolve(Train(), "convnet", images)
+    per_epoch = math.ceil(images / done.batch_size)
+    assert 16 <= done.batch_size <= 256
+    assert 5 <= done.epochs <= families.LONGEST
+    assert per_epoch * done.epochs >= families.STEPS or done.epochs == families.LONGEST
+    assert done.warmup_epochs == pytest.approx(0.1 * done.epochs)
+
+
+def test_fine_tuning_without_a_method_is_plain_and_probing_is_not():
+    assert recipe.build({"finetune": True}).method.name == "erm"
+    assert recipe.build({}).method.name == "mr2"
+    assert recipe.build({"finetune": True, "method": "mr2"}).method.name == "mr2"
+
+
+def test_an_optimiser_that_is_not_known_is_refused_with_a_way_out():
+    with pytest.raises(UserError, match=r"give train\.lr"):
+        families.row("convnet", "lion")
