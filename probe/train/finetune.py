@@ -276,8 +276,8 @@ def _finish(job: Job, training: Training, scaling: Scaling, folder: Path, begin:
         kept = network.snapshot()
         first, last = (_at(job, training, state)["validation"] for state in (training.start, kept))
         record["held_out"] = {"start": first, "end": last}
-    scores = training.evaluate(test)
     held = None if training.task.held is None else training.evaluate(training.task.held)
+    scores = training.evaluate(test)
     trained = training.release()
     path = folder / weights.FILE
     if training.rank == 0:
