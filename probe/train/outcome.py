@@ -67,9 +67,11 @@ def remark(gaps: Sequence[float]) -> str | None:
     """One line for reports about the certified gaps of a run's seeds."""
     if max(gaps, default=0.0) <= FAR:
         return None
+    worst = max(gaps)
+    where = f"up to {100 * worst:.2g} % above" if worst < 1 else f"at up to {1 + worst:.3g} times"
     return (
-        f"SGD ended up to {100 * max(gaps):.2g} % above the optimum of its objective: more train.epochs come "
-        "closer, --solver lbfgs is there"
+        f"SGD ended {where} the optimum of its objective: more train.epochs come closer, "
+        "--solver lbfgs is there"
     )
 
 
