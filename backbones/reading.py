@@ -1,33 +1,68 @@
 """Reading files that people name: regular ones of a sane size, so that nothing hangs or fills the memory.
 
 A pipe that nobody writes to would be waited for without end, and a device has no end at all. Refusals are
-OSErrors with plain words, which every reader already turns into a line that names the file.
+OSErrors with plain words, which every reader already turns into a line that names the file. What a library
+reads by itself (weights, parquet) is at least asked for with `regular` before.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
-TEXT = 64 << 20  # bytes of JSON or YAML, which take up to twenty times as many once parsed
+# The largest file that is read whole, in bytes, by its kind: far above any that is meant so.
+RECIPE = 1 << 20
+SUMS = 1 << 20  # SHA256SUMS: a line for each file of a run folder
+TEXT = 64 << 20  # JSON or YAML, which take up to twenty times as many once parsed
+LOG = 1 << 30  # log.jsonl: a line for each step
+IMAGE = 1 << 30
 
 
 def regular(path: Path) -> int:
     """The size of a file in bytes; OSError where it is missing or no regular file (links are followed)."""
     try:
-        state = path.stat()
+        return _size(path.stat())
     except ValueError as error:  # a NUL in its name
         raise OSError(errno.EINVAL, "no file can have this name") from error
+
+
+def content(path: Path, limit: int = TEXT) -> bytes:
+    """All bytes of a regular file of at most `limit`."""
+    regular(path)
+    # What stands there may be exchanged for a pipe in between: opening must not wait, and the opened file is
+    # asked again.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        if (size := _size(os.fstat(descriptor))) > limit:
+            raise OSError(
+                errno.EFBIG, f"it has {size / 1e6:,.0f} MB, and at most {limit / 1e6:,.0f} are read"
+            )
+        if len(found := file.read(size + 1)) > size:  # or it tells no size at all
+            raise OSError(errno.EFBIG, "it grew while it was being read")
+    return found
+
+
+def text(path: Path, limit: int = TEXT) -> str:
+    """The same as text; what is not UTF-8 is a ValueError."""
+    return content(path, limit).decode("utf-8")
+
+
+def regular_files(folder: Path) -> None:
+    """OSError that names the first entry of a folder which is a pipe or a device: a library may open any."""
+    for path in sorted(folder.iterdir()):
+        with suppress(IsADirectoryError, FileNotFoundError):  # a link into nowhere is not read
+            try:
+                regular(path)
+            except OSError as error:
+                raise type(error)(error.errno, f"{path.name}: {error.strerror}") from error
+
+
+def _size(state: os.stat_result) -> int:
     if stat.S_ISDIR(state.st_mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
     if not stat.S_ISREG(state.st_mode):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file")
     return state.st_size
-
-
-def content(path: Path, limit: int = TEXT) -> bytes:
-    """All bytes of a regular file of at most `limit`."""
-    if (size := regular(path)) > limit:
-        raise OSError(errno.EFBIG, f"it has {size / 1e6:,.0f} MB, and at most {limit / 1e6:,.0f} are read")
-    return path.read_bytes()
