@@ -13,12 +13,22 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from backbones.errors import UserError
+
 # The largest file that is read whole, in bytes, by its kind: far above any that is meant so.
 RECIPE = 1 << 20
 SUMS = 1 << 20  # SHA256SUMS: a line for each file of a run folder
 TEXT = 64 << 20  # JSON or YAML, which take up to twenty times as many once parsed
 LOG = 1 << 30  # log.jsonl: a line for each step
 IMAGE = 1 << 30
+
+
+def expanded(path: str | Path, way_out: str = "write the path out") -> Path:
+    """`path` with `~` as the user's home; one line where no such home is known."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UserError(f'"{path}": no home folder is known for this ~; {way_out}') from error
 
 
 def regular(path: Path) -> int:

@@ -28,6 +28,7 @@ from probe.evaluate.diagnostics.diagnose import Features, Model, diagnose
 from probe.evaluate.judge import Bench, Groups, judge, versus
 from probe.evaluate.predictions import Predictions
 from probe.files import staged_folder, write_atomic
+from probe.location import OTHER_RUN, refuse_strangers
 from probe.material import Material, gather
 from probe.probing import PLAIN, Fit, Problem
 from probe.recipe import Recipe, Solver
@@ -91,6 +92,7 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     check(recipe)
     clock = Clock()
     work = out / f".{recipe.slug}"
+    refuse_strangers(out / recipe.slug, work, way_out=OTHER_RUN)
     material = gather(recipe, cache=cache, stage=clock)
     with clock("probe"):
         problem = probing.pose(recipe, material)

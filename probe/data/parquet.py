@@ -111,9 +111,8 @@ def _ids(parts: list[Part], root: Path) -> list[str]:
     CIFAR-100 has one file name twice. When more than a few repeat, they are left as they are, to be refused:
     the column is not an id, or the rows were written twice.
     """
-    places = [
-        (part.file.path.relative_to(root).as_posix(), row) for part in parts for row in range(len(part))
-    ]
+    files = [part.file.path.relative_to(root).as_posix() for part in parts]
+    places = [(file, row) for file, part in zip(files, parts, strict=True) for row in range(len(part))]
     given = [value for part in parts for value in part.ids]
     ids = [
         f"{file}:{row}" if value is None else str(value)

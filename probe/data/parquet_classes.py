@@ -65,7 +65,8 @@ class ClassList:
             if names
         ]
         raise UserError(
-            f"{self.source} and {path} do not have the same classes: {'; '.join(parts)}; give all files one list"
+            f"{self.source} and {path} do not have the same classes: {'; '.join(parts)}; "
+            "give all files one list"
         )
 
 
