@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 import backbones
 from backbones.weights import Scratch
-from probe import data, features, known
+from probe import data, features, known, world
 from probe.data import Dataset
 from probe.evaluate import groups
 from probe.features import FeatureSet, Matrix
@@ -65,7 +64,7 @@ def device() -> str:
     """This process's GPU, or the CPU."""
     import torch
 
-    return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+    return f"cuda:{world.local_rank()}" if torch.cuda.is_available() else "cpu"
 
 
 def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:

@@ -33,7 +33,7 @@ from probe.material import Material, gather
 from probe.probing import PLAIN, Fit, Problem
 from probe.recipe import Recipe, Solver
 from probe.report import page, thumbnails
-from probe.train.launch import rank as rank_of_process
+from probe.world import rank as rank_of_process
 
 if TYPE_CHECKING:
     from probe.train import Tuned

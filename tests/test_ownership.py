@@ -73,7 +73,9 @@ WAYS = {
         "run", *json.loads((world / "words.json").read_text()), "--method", "mr2", "--groups", run,
         "--out", run.parent,
     ],
-    "run again": lambda world, run: ["run", *json.loads((world / "words.json").read_text()), "--out", run.parent],
+    "run again": lambda world, run: [
+        "run", *json.loads((world / "words.json").read_text()), "--out", run.parent,
+    ],
     "compare grid": lambda world, run: [
         "compare", "--backbones", "cifar-resnet20", "--data", world / "data", "--methods", "erm",
         "solver.l2=1", "features.workers=0", "--out", run.parent,
