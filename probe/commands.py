@@ -12,6 +12,7 @@ import click
 
 from probe import interrupts, streams, world
 from probe.errors import UserError
+from probe.files import WAYS_OUT
 from probe.train.launch import GO_ON
 from probe.world import inside, rank
 
@@ -71,8 +72,9 @@ class Commands(click.Group):
             code = end.code
             raise
         except OSError as error:
-            refused = streams.failure()
-            where = "cannot write to standard output: " if refused else "the system refuses: "
+            streams.failure()
+            # Files are written with their names (`probe.files.named_failures`): this was a stream.
+            where = "cannot write to standard output: " if error.errno in WAYS_OUT else "the system refuses: "
             streams.tell(f"error: {where}{error.strerror or error}")
             sys.exit(2)
         finally:

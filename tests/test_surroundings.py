@@ -204,7 +204,7 @@ def test_ctrl_c_at_the_very_start_is_one_line(words, after, tmp_path):
     time.sleep(after)
     started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=60)
-    if started.returncode == 0:  # it was faster
+    if (started.returncode, err) in ((0, ""), (-signal.SIGINT, "")):  # it was over, or all but
         return
     assert started.returncode == 130, (started.returncode, err)
     assert re.fullmatch(r"stopped.*\n", err), err
