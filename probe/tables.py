@@ -22,7 +22,7 @@ FREE = 10_000  # rows that any file may have
 LEAST = 1  # byte of a file for each row beyond them
 VALUES = 256  # values of a column for each byte: lists of scores that are nearly all 0
 DECODED = 2 << 30  # bytes of the columns that are read into memory
-LONGEST = 4096  # bytes of a class name or an id, as of a path
+LONGEST = 16 << 10  # bytes of a class name or an id; a path has 4096
 
 
 @contextmanager
