@@ -56,10 +56,10 @@ def test_the_configuration_of_a_model(tmp_path, hostile, name, config):
 @HOSTILE
 def test_an_accelerate_or_deepspeed_configuration(tmp_path, hostile):
     hostile(tmp_path / "c.yaml")
-    with pytest.raises(UserError, match="it (has|is)"):
+    with pytest.raises(UserError, match=r"it (has|is)"):
         sharding.read(tmp_path / "c.yaml")
     hostile(tmp_path / "c.json")
-    with pytest.raises(UserError, match="it (has|is)"):
+    with pytest.raises(UserError, match=r"it (has|is)"):
         deepspeed_file._json(tmp_path / "c.json")
 
 

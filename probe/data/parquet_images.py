@@ -137,8 +137,9 @@ class _Reader:
                 if located is None:
                     return self._group(place)[row].as_py() or b""
         start, length = located[row].tolist()
-        raw = self._raw[f]
-        return os.pread(raw.fileno(), length, start)
+        with tables.plain_errors(self._files[f].path):
+            raw = self._raw[f]
+            return os.pread(raw.fileno(), length, start)
 
     def _open_raw(self, f: int) -> BinaryIO:
         self._check_same(f)
@@ -150,11 +151,7 @@ class _Reader:
 
     def _check_same(self, f: int) -> None:
         path = self._files[f].path
-        try:
-            same = file_state(path) == self._files[f].state
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-        if not same:
+        if file_state(path) != self._files[f].state:
             raise UserError(f"{path} has changed while it was being read; start again")
 
     def _group(self, place: tuple[int, int]) -> pa.ChunkedArray:
