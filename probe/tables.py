@@ -26,13 +26,13 @@ LONGEST = 16 << 10  # bytes of a class name or an id; a path has 4096
 
 
 @contextmanager
-def plain_errors(path: Path, what: str = "as parquet", way_out: str = "") -> Iterator[None]:
+def plain_errors(path: Path, told: str = "cannot read {path} as parquet: {reason}") -> Iterator[None]:
     """Whatever the reader of a damaged or missing file says, as one line that names it."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None) or (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"cannot read {path} {what}: {reason}{way_out}") from error
+        raise UserError(told.format(path=path, reason=reason)) from error
 
 
 def opened(path: Path, **options: Any) -> pq.ParquetFile:

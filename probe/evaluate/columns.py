@@ -41,7 +41,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[pa.DataType], bool]]] = {
 
 def read(path: Path) -> tuple[dict[str, list[Any]], Mapping[bytes, bytes]]:
     """The known columns as Python values, none missing, and the file's metadata."""
-    with tables.plain_errors(path, "as predictions", "; write it again"):
+    with tables.plain_errors(path, "cannot read predictions from {path}: {reason}; write it again"):
         file = tables.opened(path)
         present = file.schema_arrow.names
         table = tables.columns(path, file, [name for name in COLUMNS if name in present])

@@ -110,10 +110,11 @@ NAMES = (*world.NUMBERS, *world.MEETING)
 def prepare_environment(folder: Path) -> Case:
     """Some of a launcher's variables, in a process of its own."""
     page.library = without_charts
+    os.environ["PROBE_CACHE"] = str(folder / "cache")
+    (folder / "here").mkdir()
     run(folder)
     words = ["run", "--backbone", "cifar-resnet20", "--data", str(folder / "photographs"), "--l2", "1"]
-    words += ["features.workers=0", "--cache", str(folder / "cache")]
-    settled = {name: os.environ[name] for name in ("HOME", "PROBE_CACHE", "HF_HUB_OFFLINE")}
+    words += ["features.workers=0"]
 
     def case(luck: Random) -> None:
         out = folder / "here" / f"{luck.getrandbits(32):08x}"
@@ -121,7 +122,7 @@ def prepare_environment(folder: Path) -> Case:
         odd = luck.choice(
             [{}, {}, {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, {"PROBE_CACHE": "~nobody-of-that-name"}]
         )
-        environment = {**settled, **odd, **left}
+        environment = {**odd, **left}
         child = Child([*words, "--out", str(out)], out / "said", environment=environment, before=hasten)
         code = child.ended(60.0)
         assert "Traceback" not in child.err, last_line(child.err)
