@@ -15,12 +15,14 @@ from pathlib import Path
 
 from backbones.errors import UserError
 
-# The largest file that is read whole, in bytes, by its kind: far above any that is meant so.
+# The largest file that is read or hashed whole, in bytes, by its kind: far above any that is meant so.
 RECIPE = 1 << 20
 SUMS = 1 << 20  # SHA256SUMS: a line for each file of a run folder
 TEXT = 64 << 20  # JSON or YAML, which take up to twenty times as many once parsed
 LOG = 1 << 30  # log.jsonl: a line for each step
 IMAGE = 1 << 30
+PREDICTIONS = 1 << 30  # of a run: about 20 MB for ImageNet and five seeds
+WEIGHTS = 200 << 30  # a head (which can hold every training feature), a backbone, a checkpoint
 
 
 def expanded(path: str | Path, way_out: str = "write the path out") -> Path:
@@ -31,25 +33,25 @@ def expanded(path: str | Path, way_out: str = "write the path out") -> Path:
         raise UserError(f'"{path}": no home folder is known for this ~; {way_out}') from error
 
 
-def regular(path: Path) -> int:
-    """The size of a file in bytes; OSError where it is missing or no regular file (links are followed)."""
+def regular(path: Path, limit: int | None = None) -> int:
+    """The size of a file in bytes; OSError where it is missing, no regular file or larger than `limit`.
+
+    Links are followed.
+    """
     try:
-        return _size(path.stat())
+        return _size(path.stat(), limit)
     except ValueError as error:  # a NUL in its name
         raise OSError(errno.EINVAL, "no file can have this name") from error
 
 
 def content(path: Path, limit: int = TEXT) -> bytes:
     """All bytes of a regular file of at most `limit`."""
-    regular(path)
+    regular(path, limit)
     # What stands there may be exchanged for a pipe in between: opening must not wait, and the opened file is
     # asked again.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(descriptor, "rb") as file:
-        if (size := _size(os.fstat(descriptor))) > limit:
-            raise OSError(
-                errno.EFBIG, f"it has {size / 1e6:,.0f} MB, and at most {limit / 1e6:,.0f} are read"
-            )
+        size = _size(os.fstat(descriptor), limit)
         if len(found := file.read(size + 1)) > size:  # or it tells no size at all
             raise OSError(errno.EFBIG, "it grew while it was being read")
     return found
@@ -70,9 +72,12 @@ def regular_files(folder: Path) -> None:
                 raise type(error)(error.errno, f"{path.name}: {error.strerror}") from error
 
 
-def _size(state: os.stat_result) -> int:
+def _size(state: os.stat_result, limit: int | None = None) -> int:
     if stat.S_ISDIR(state.st_mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
     if not stat.S_ISREG(state.st_mode):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file")
-    return state.st_size
+    size = state.st_size
+    if limit is not None and size > limit:
+        raise OSError(errno.EFBIG, f"it has {size / 1e6:,.0f} MB, and at most {limit / 1e6:,.0f} are read")
+    return size

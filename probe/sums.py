@@ -18,9 +18,9 @@ FILE = "SHA256SUMS"
 BLOCK = 1 << 20  # bytes
 
 
-def file_digest(path: Path) -> str:
+def file_digest(path: Path, limit: int = reading.WEIGHTS) -> str:
     """The SHA-256 of a file's bytes, read in blocks."""
-    reading.regular(path)
+    reading.regular(path, limit)
     state = hashlib.sha256()
     buffer = memoryview(bytearray(BLOCK))
     with path.open("rb", buffering=0) as file:
@@ -42,12 +42,12 @@ def read(path: Path, limit: int = reading.TEXT) -> bytes:
     return found
 
 
-def check(path: Path) -> None:
+def check(path: Path, limit: int = reading.WEIGHTS) -> None:
     """Raise if its folder's list says that `path` had other bytes, or if another user wrote either.
 
     Without a list, all bytes are well. Whatever is taken from a run folder goes through here or `read`.
     """
-    _check(path, lambda: file_digest(path))
+    _check(path, lambda: file_digest(path, limit))
 
 
 def _check(path: Path, digest: Callable[[], str]) -> None:

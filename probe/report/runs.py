@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backbones import reading
 from probe import sums
 from probe.errors import UserError
 from probe.files import write_atomic
@@ -68,7 +69,7 @@ def report(source: Path, *, groups: str | None = None, plots: bool = False) -> R
         from probe.evaluate import elsewhere
 
         if (source.parent / sums.FILE).exists() and source.is_file():  # of a run; a loose file is data
-            sums.check(source)
+            sums.check(source, reading.PREDICTIONS)
         result, folder = elsewhere.result(source, groups=groups), source.parent
         path = folder / f"{source.stem}-report.html"
         write_atomic(path, page.render(result))
