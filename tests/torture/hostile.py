@@ -39,7 +39,7 @@ def endless(luck: Random, path: Path) -> None:
 
 def rows(luck: Random, path: Path) -> None:
     """One image, one label and one name stand for any number of rows."""
-    number = luck.choice([50_000, 1_000_000, 5_000_000])
+    number = luck.choice([50_000, 200_000, 500_000])
     same = pa.array([0], pa.int32()).take(pa.array([0] * number, pa.int32()))
     once = {
         "image": [painted(luck)],
