@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from backbones import reading
 from backbones.errors import UserError, nearest
 from backbones.module import Parts
 from backbones.preprocess import Preprocessing
@@ -173,9 +174,9 @@ def _source(known: dict[str, Any]) -> Hub | Url:
 
 def _of_folder(folder: Path) -> dict[str, Any]:
     try:
-        config = json.loads((folder / CONFIG).read_text())["model_cfg"]
+        config = json.loads(reading.text(folder / CONFIG))["model_cfg"]
         config["embed_dim"], config["vision_cfg"], config["text_cfg"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{folder} is not a folder that open_clip saved: no readable {CONFIG} with model_cfg;"
             " give the weights file itself"

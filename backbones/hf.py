@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from backbones import reading
 from backbones.errors import UserError
 from backbones.module import Parts
 from backbones.preprocess import INTERPOLATIONS, Preprocessing
@@ -78,7 +79,7 @@ class Encoder(nn.Module):
 
 
 def _folder(spec: Spec, weights: Path | None) -> Path:
-    given = weights or Path(spec.architecture).expanduser()
+    given = weights or reading.expanded(spec.architecture)
     if given.is_file():
         raise UserError(
             f"{given} is a file, and transformers builds the net from the config.json beside it;"
@@ -112,6 +113,8 @@ def _model(folder: Path, kind: str) -> nn.Module:
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
+        reading.regular_files(folder)  # transformers opens what it likes of them
+        _json(folder / "config.json")
         with strictly(folder):
             model, info = getattr(transformers, name).from_pretrained(
                 folder, output_loading_info=True, local_files_only=True, trust_remote_code=False
@@ -206,6 +209,6 @@ def _side(size: dict[str, int]) -> int:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError) as error:
+        return dict(json.loads(reading.text(path)))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as JSON: {error}") from error

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones import registry
+from backbones import reading, registry
 from backbones.errors import UserError, nearest
 from backbones.quiet import quietly
 
@@ -59,11 +59,11 @@ def _drawing_from(name: str, seed: int) -> Iterator[None]:
 def weights_path(spec: registry.Spec, weights: str | Path | None) -> Path | None:
     """The weights on this machine; None for a net without any, or a name that a library resolves."""
     if weights is None and spec.open:
-        folder = Path(spec.architecture).expanduser()
+        folder = reading.expanded(spec.architecture)
         return folder if folder.is_dir() else None
     if weights is None:
         return spec.source.fetch()
-    path = Path(weights).expanduser()
+    path = reading.expanded(weights)
     if not path.exists():
         raise UserError(f"there is no file or folder {path} to read weights from")
     return path

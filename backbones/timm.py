@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from backbones import reading
 from backbones.errors import UserError, nearest
 from backbones.module import Parts
 from backbones.preprocess import Preprocessing
@@ -87,7 +88,9 @@ def _config(name: str) -> dict[str, Any]:
     import timm
 
     if name.startswith("local-dir:"):
-        return json.loads(Path(name.removeprefix("local-dir:"), "config.json").read_text())["pretrained_cfg"]
+        return json.loads(reading.text(Path(name.removeprefix("local-dir:"), "config.json")))[
+            "pretrained_cfg"
+        ]
     config = timm.get_pretrained_cfg(name)
     return config.to_dict() if config else {}
 
@@ -106,10 +109,10 @@ def _source(architecture: str) -> Hub | Url:
 def _of_folder(spec: Spec, folder: Path) -> str:
     """The architecture that the folder declares; under a registered name it must be the registered one."""
     try:
-        config = json.loads((folder / "config.json").read_text())
+        config = json.loads(reading.text(folder / "config.json"))
         declared = str(config["architecture"])
         config["pretrained_cfg"]["mean"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{folder} is not a folder that timm saved: config.json with architecture and pretrained_cfg"
             " is missing or unreadable; give the weights file itself"

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from backbones import hub
+from backbones import hub, reading
 from backbones.errors import UserError
 
 LOCAL_COPY = "give a local copy with --weights PATH (weights=PATH in Python)"
@@ -153,7 +153,7 @@ def verify(path: Path, checksum: str) -> None:
 def download(url: str, checksum: str = "") -> Path:
     """The file behind `url`, kept in torch's own checkpoint folder; checked before it gets its name there."""
     home = os.environ.get("TORCH_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "torch")
-    folder = Path(home, "hub", "checkpoints").expanduser()
+    folder = reading.expanded(Path(home, "hub", "checkpoints"), "set TORCH_HOME")
     hub.check_secure(url)
     final = folder / (Path(urlsplit(url).path).name or "weights")
     if final.is_file():

@@ -14,6 +14,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from probe import interrupts
+
+interrupts.guard()
+
 __version__ = "0.1.0"
 
 ROOMS = ("data", "evaluate", "features", "losses", "solve", "stats", "heads", "theory", "methods", "train")

@@ -28,7 +28,8 @@ from probe.flags import (
     world_options,
 )
 from probe.printable import printable
-from probe.train.launch import World, launch, rank
+from probe.train.launch import World, launch
+from probe.world import rank
 
 
 def say(value: Any, as_json: bool, lines: Iterable[str]) -> None:

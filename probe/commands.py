@@ -10,9 +10,11 @@ from typing import Any
 
 import click
 
+from probe import interrupts, streams, world
 from probe.errors import UserError
-from probe.printable import one_line
-from probe.train.launch import GO_ON, inside, rank
+from probe.files import WAYS_OUT
+from probe.train.launch import GO_ON
+from probe.world import inside, rank
 
 ALONE = 2.0  # seconds after which a process that is still there is the only one that failed
 
@@ -21,24 +23,25 @@ ALONE = 2.0  # seconds after which a process that is still there is the only one
 def plain_errors() -> Iterator[None]:
     """Every mistake in what was given, words or content, is one line on stderr and exit code 2."""
     try:
-        yield
+        with interrupts.as_exceptions():
+            yield
     except click.exceptions.NoArgsIsHelpError:
         raise
     except (UserError, click.ClickException, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
-            raise  # a closed pipe, for one, is click's to handle
+            raise  # a stream's: `Commands.main` and, for a closed pipe, click know what to do
         if rank() > 0:  # where all fail alike, process 0 says so and the launcher ends this one meanwhile
             time.sleep(ALONE)
-        click.echo(f"error: {one_line(_told(error))}", err=True)
+        streams.tell(f"error: {_told(error)}")
         sys.exit(2)
     except RuntimeError as error:
         if not (inside() and _peer_lost(error)):
             raise
-        click.echo(f"error: process {rank()} lost another one of its training, {GO_ON}", err=True)
+        streams.tell(f"error: process {rank()} lost another one of its training, {GO_ON}")
         sys.exit(1)
     except KeyboardInterrupt:
-        click.echo("stopped; the same command goes on where it was", err=True)
-        sys.exit(130)
+        streams.tell("stopped; the same command goes on where it was")
+        sys.exit(interrupts.INTERRUPTED)
 
 
 def _told(error: Exception) -> str:
@@ -58,6 +61,26 @@ def _peer_lost(error: RuntimeError) -> bool:
 
 class Commands(click.Group):
     """A group whose errors are one line each."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        streams.settle()
+        world.drop_strays()
+        code: Any = None
+        try:
+            return super().main(*args, **extra)
+        except SystemExit as end:
+            code = end.code
+            raise
+        except OSError as error:
+            streams.failure()
+            # Files are written with their names (`probe.files.named_failures`): this was a stream.
+            where = "cannot write to standard output: " if error.errno in WAYS_OUT else "the system refuses: "
+            streams.tell(f"error: {where}{error.strerror or error}")
+            sys.exit(2)
+        finally:
+            if code in (None, 0) and (refused := streams.failure()) is not None:
+                streams.tell(f"error: cannot write to standard output: {refused.strerror}")
+                sys.exit(2)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with plain_errors():

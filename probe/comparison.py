@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from backbones import reading
 from probe import sums
 from probe.errors import UserError
 from probe.evaluate import elsewhere
@@ -177,5 +178,5 @@ def _predictions(folder: Path) -> elsewhere.Foreign:
     path = folder / "predictions.parquet"
     if not path.is_file():
         raise UserError(f"{folder} has no predictions.parquet, which a comparison needs; run it again")
-    sums.check(path)
+    sums.check(path, reading.PREDICTIONS)
     return elsewhere.read(path)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe import data, environment
+from probe.data import duplicates
 from probe.material import Material, device
 from probe.probing import Fit, Problem
 from probe.recipe import Recipe
@@ -42,6 +43,7 @@ def describe(
             "sizes": {split: len(part.y) for split, part in f.items()},
             "fingerprints": {split: d[split].fingerprint for split in f},
             "skipped": {split: part.skipped for split, part in f.items() if part.skipped},
+            "duplicates": material.duplicates,
             "validation": {
                 "from": "official split" if official else "stratified cut of train",
                 "fraction": None if official else recipe.data.val_fraction,
@@ -87,6 +89,7 @@ def remarks_and_margins(
         chosen = ", ".join(f"{fit.record['alpha']:g}" for fit in fits)
         notes.append(f"between start (0) and end (1) validation chose alpha {chosen}")
     notes += said
+    notes.append(duplicates.remark(material.duplicates))
     skipped = sum(len(f.skipped) for f in material.features.values())
     if skipped:
         notes.append(f"{skipped} images could not be read and were left out")

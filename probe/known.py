@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import backbones
+from backbones import reading
 from backbones.loading import weights_path
 from backbones.preprocess import Preprocessing
 from probe.data.stat_index import RACY, file_state
@@ -75,7 +76,7 @@ def recall(
         return None
     try:
         refuse_strangers(place)
-        body = unsealed(place.read_text(encoding="utf-8"))
+        body = unsealed(reading.text(place))
         numbers = Preprocessing(**{k: _tuples(v) for k, v in body["preprocessing"].items()})
         return Known(**{name: body[name] for name in NUMBERS}, preprocessing=numbers, load=load)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):

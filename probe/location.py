@@ -6,25 +6,29 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from backbones.reading import expanded
 from probe.errors import UserError
 
 VARIABLE = "PROBE_CACHE"
-TRUST = "PROBE_TRUST_CACHE"  # set to use what other users have put into a cache
+TRUST = "PROBE_TRUST_CACHE"  # set to use what other users have put into a cache or a folder of runs
+OTHER_RUN = "choose another --out or run folder"  # the way out where a run is a stranger's
 
 
 def cache_root(cache: str | Path | None = None) -> Path:
     """The given folder, else $PROBE_CACHE, else `mr2-probe` in the user's cache folder."""
     given = cache or os.environ.get(VARIABLE)
     if given:
-        return Path(given).expanduser()
+        return expanded(given, f"give another --cache or {VARIABLE}")
     users = os.environ.get("XDG_CACHE_HOME")
-    return (Path(users) if users else Path.home() / ".cache") / "mr2-probe"
+    above = Path(users) if users else expanded("~/.cache", f"give a --cache, or set {VARIABLE}")
+    return above / "mr2-probe"
 
 
-def refuse_strangers(*paths: Path) -> None:
+def refuse_strangers(*paths: Path, way_out: str = "give another --cache") -> None:
     """Raise if one of these exists and belongs to another user: what was computed there is only their word.
 
-    Root's are taken: who is root could have changed anything here.
+    The one check for all that is taken up again: cache entries, checkpoints, run folders. Root's are taken:
+    who is root could have changed anything here.
     """
     if os.environ.get(TRUST) == "1" or not hasattr(os, "geteuid"):
         return
@@ -34,7 +38,7 @@ def refuse_strangers(*paths: Path) -> None:
             if owner not in (os.geteuid(), 0):
                 raise UserError(
                     f"{path} belongs to another user ({_name(owner)}), who may have written anything there; "
-                    f"give another --cache, or set {TRUST}=1 if you trust them"
+                    f"{way_out}, or set {TRUST}=1 if you trust them"
                 )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import backbones
 from backbones.weights import Scratch
-from probe import data, features, known
-from probe.data import Dataset
+from probe import data, features, known, world
+from probe.data import Dataset, duplicates
 from probe.evaluate import groups
 from probe.features import FeatureSet, Matrix
 from probe.known import Known
@@ -42,6 +42,12 @@ class Material:
     def training(self) -> list[FeatureSet]:
         """What may be learnt from: train and, where there is one, the official validation split."""
         return [f for split, f in self.features.items() if split != "test"]
+
+    @cached_property
+    def duplicates(self) -> dict[str, Any]:
+        """Images that stand more than once, as `probe.data.duplicates` describes."""
+        left_out = (i for f in self.features.values() for i in f.skipped)
+        return duplicates.find({split: self.data[split] for split in self.features}, left_out)
 
     @property
     def matrix(self) -> Matrix:
@@ -73,7 +79,7 @@ def device() -> str:
     """This process's GPU, or the CPU."""
     import torch
 
-    return f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+    return f"cuda:{world.local_rank()}" if torch.cuda.is_available() else "cpu"
 
 
 def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:

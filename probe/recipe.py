@@ -88,7 +88,6 @@ class Solver(Section):
 
 WORD = 50  # characters of a name that a folder's name keeps; a file system takes 255 in all
 DEEPEST = 16  # levels of a recipe
-SIZE = 1 << 20  # bytes of a recipe file
 LOSSLESS = ("ridge", "knn", "zeroshot")  # solvers that minimise no loss of a method
 RANKINGS = ("crossfit", "paper")  # by erm's held-out accuracy on train; by its accuracy on the test images
 
@@ -212,7 +211,7 @@ def parse_yaml(text: str, where: str) -> Any:
 def read(path: Path) -> dict[str, Any]:
     """The raw content of a recipe file."""
     try:
-        text = reading.content(path, limit=SIZE).decode()
+        text = reading.content(path, limit=reading.RECIPE).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot read recipe {path}: {reason}; check the path and the file") from error

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from backbones.reading import expanded
 from probe import data, material
 from probe.errors import UserError
 from probe.evaluate import groups
+from probe.location import OTHER_RUN, refuse_strangers
 from probe.printable import one_line
 from probe.recipe import Recipe, build
 from probe.report import runs
@@ -24,6 +26,7 @@ from probe.report import runs
 
 def stored(recipe: Recipe, folder: Path) -> dict[str, Any] | None:
     """The result in `folder` if it is whole and of this very recipe, else None."""
+    refuse_strangers(folder, way_out=OTHER_RUN)  # which a new run could only replace
     if not (folder / "predictions.parquet").is_file():
         return None
     try:
@@ -82,7 +85,7 @@ class Present:
 
     def gone(self, recipe: Recipe) -> bool:
         """Is the data out of reach, so that only the stored run is left of it?"""
-        return not Path(recipe.data.root or recipe.data.name).expanduser().exists()
+        return not expanded(recipe.data.root or recipe.data.name).exists()
 
     def data(self, recipe: Recipe) -> data.Dataset:
         key = recipe.data.model_dump_json()

@@ -29,13 +29,14 @@ from probe.evaluate.diagnostics.diagnose import Features, Model, diagnose
 from probe.evaluate.judge import Bench, Groups, judge, versus
 from probe.evaluate.predictions import Predictions
 from probe.files import staged_folder, write_atomic
+from probe.location import OTHER_RUN, refuse_strangers
 from probe.material import Material, from_scratch, gather
 from probe.probing import PLAIN, Fit, Problem
 from probe.ranking import Ranker
 from probe.recipe import Recipe
 from probe.reference import PROBE, SAME, Trained
 from probe.report import page, thumbnails
-from probe.train.launch import rank as rank_of_process
+from probe.world import rank as rank_of_process
 
 if TYPE_CHECKING:
     from probe.train import Tuned
@@ -96,6 +97,7 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     check(recipe)
     clock = Clock()
     work = out / f".{recipe.slug}"
+    refuse_strangers(out / recipe.slug, work, way_out=OTHER_RUN)
     material = gather(recipe, cache=cache, stage=clock)
     test = material.features["test"]
     fetch = partial(reference.fetch, ids=test.ids, cache=cache, out=out)

@@ -6,18 +6,21 @@ The format is that of `sha256sum`: `sha256sum -c SHA256SUMS` inside the folder s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from backbones import reading
 from probe.errors import UserError
 from probe.files import write_atomic
+from probe.location import OTHER_RUN, refuse_strangers
 
 FILE = "SHA256SUMS"
 BLOCK = 1 << 20  # bytes
 
 
-def file_digest(path: Path) -> str:
+def file_digest(path: Path, limit: int = reading.WEIGHTS) -> str:
     """The SHA-256 of a file's bytes, read in blocks."""
+    reading.regular(path, limit)
     state = hashlib.sha256()
     buffer = memoryview(bytearray(BLOCK))
     with path.open("rb", buffering=0) as file:
@@ -32,16 +35,32 @@ def record(folder: Path, names: Iterable[str]) -> None:
     write_atomic(folder / FILE, "".join(lines))
 
 
-def check(path: Path) -> None:
-    """Raise if its folder's list says that `path` had other bytes; without a list, all is well."""
+def read(path: Path, limit: int = reading.TEXT) -> bytes:
+    """The bytes of a small file of a run folder, which are those that were checked; OSError if unreadable."""
+    found = reading.content(path, limit)
+    _check(path, lambda: hashlib.sha256(found).hexdigest())
+    return found
+
+
+def check(path: Path, limit: int = reading.WEIGHTS) -> None:
+    """Raise if its folder's list says that `path` had other bytes, or if another user wrote either.
+
+    Without a list, all bytes are well. Whatever is taken from a run folder goes through here or `read`.
+    """
+    _check(path, lambda: file_digest(path, limit))
+
+
+def _check(path: Path, digest: Callable[[], str]) -> None:
     listed = path.parent / FILE
+    refuse_strangers(path.parent, path, listed, way_out=OTHER_RUN)
     try:
-        lines = listed.read_text(encoding="utf-8").splitlines()
-        now = file_digest(path)
+        lines = reading.text(listed, reading.SUMS).splitlines()
+        now = digest()
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot check {path} by {listed}: {error}; run it again") from error
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot check {path} by {listed}: {reason}; run it again") from error
     if f"{now}  {path.name}" not in lines:
         raise UserError(
             f"{path} is not as it was written: {listed.name} says otherwise; restore it, or run it again"

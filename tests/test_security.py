@@ -169,3 +169,32 @@ def test_the_lock_and_the_constraints_name_the_same_versions():
         n: v for n, v in constraints.items() if n in lock
     }
     assert set(lock) - set(constraints) <= {"setuptools"}
+
+
+# -- reading -----------------------------------------------------------------------------------------------
+
+# Where bytes are read without `backbones.reading`, which refuses pipes, devices and absurd sizes; and why.
+READERS = {
+    ("page.py", "read_text"): "the package's own files",
+    ("run.py", "read_bytes"): "weights that this run has just written",
+    ("sums.py", "path.open"): "in blocks, after `reading.regular`",
+    ("state.py", "path.open"): "nine bytes, after `reading.regular`",
+    ("weights.py", "path.open"): "in blocks, what was downloaded or installed",
+    ("checkpoint.py", "path.open"): "to flush what was just written",
+    ("parquet_images.py", "path.open"): "by place, after the state of the file was compared",
+    ("tables.py", "pq.ParquetFile"): "after `reading.regular`, within limits",
+}
+
+
+def test_files_are_read_in_one_place_that_refuses_what_has_no_end():
+    found = set()
+    for path, name, _, line in ALL_CALLS:
+        last = name.split(".")[-1]
+        if last in ("read_text", "read_bytes"):
+            found.add((path.name, last))
+        elif name.endswith("path.open"):
+            found.add((path.name, "path.open"))
+        elif last in ("ParquetFile", "read_table", "ParquetDataset"):
+            found.add((path.name, name))
+        assert name != "json.load", f"{path.name}:{line}: read it with backbones.reading first"
+    assert found <= {*READERS, ("log.py", "path.open")}, found - set(READERS)  # a log is appended to

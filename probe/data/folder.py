@@ -29,7 +29,7 @@ EXTENSIONS = (
     ".pgm",
     ".avif",
 )
-LARGEST = 1 << 30  # bytes of an image file; more is no photograph
+LARGEST = reading.IMAGE
 # The digest of a file that cannot be read: only decoding knows whether bad images may be skipped.
 UNREADABLE = b"unreadable".ljust(32, b"\0")
 

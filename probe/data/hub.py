@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from backbones import hub
+from backbones import hub, reading
 from probe.data import layout, parquet
 from probe.errors import UserError
 from probe.files import write_atomic
@@ -109,7 +109,7 @@ def _record(path: Path, files: list[str]) -> None:
 def _recalled(path: Path) -> list[str] | None:
     try:
         refuse_strangers(path.parent, path)
-        return list(unsealed(path.read_text(encoding="utf-8"))["files"])
+        return list(unsealed(reading.text(path))["files"])
     except (OSError, ValueError, KeyError):
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from backbones.reading import expanded
 from probe.data import catalogue, digits, layout
 from probe.data.catalogue import ANY_PHOTO, Row
 from probe.data.split import Dataset, Split, check_unique
@@ -49,7 +50,7 @@ def load(
 
 def _whole(name: str, root: str | Path | None, revision: str | None, cache: str | Path | None) -> Dataset:
     row = catalogue.find(name)
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     hub = HUB_ID.fullmatch(name)
     if root is not None and (row is None or row.hub is None):
         raise UserError(
@@ -58,7 +59,7 @@ def _whole(name: str, root: str | Path | None, revision: str | None, cache: str 
     if row is not None and row.hub is None:
         return _dataset(name, row, digits.read(), "embedded")
     if row is not None and root is not None:
-        return _local(name, row, Path(root).expanduser(), cache)
+        return _local(name, row, expanded(root), cache)
     if row is not None:
         assert row.hub is not None
         return _from_hub(name, row, row.hub, None, revision or row.revision, cache)

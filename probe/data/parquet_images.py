@@ -16,11 +16,12 @@ import os
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +29,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from PIL import Image
 
+from probe import tables
 from probe.data import decode, stat_index
 from probe.errors import UserError
+
+T = TypeVar("T")
 
 HELD = 256_000_000  # bytes of decompressed row groups a process keeps
 TOO_LARGE = 2_000_000_000  # bytes of one compressed row group that cannot be served at random
 SCAN_ROWS = 256  # rows decoded at a time while scanning
+MOST_OPEN = 64  # files of each kind that a reader keeps open
 
 
 @dataclass(frozen=True)
@@ -43,16 +48,14 @@ class File:
     path: Path
     groups: tuple[int, ...]  # rows in each row group
     state: tuple[int, int]  # size and mtime when it was opened, to notice an exchanged file
+    column: str  # of its images, as read: "image.bytes" of a struct, or "image" of plain binary
 
 
 class ParquetImages:
     """The image column of some parquet files, as one long list."""
 
-    def __init__(
-        self, files: list[File], column: str, ids: list[str], cache: str | Path | None = None
-    ) -> None:
+    def __init__(self, files: list[File], ids: list[str], cache: str | Path | None = None) -> None:
         self._files = files
-        self._column = column  # as read: "image.bytes" of a struct, or "image" of plain binary
         self._ids = ids
         self._cache = cache  # where digests are remembered
         self._places = [(f, g) for f, file in enumerate(files) for g in range(len(file.groups))]
@@ -67,31 +70,35 @@ class ParquetImages:
         return decode.rgb(data, f'"{self._ids[row]}" in {self._files[f].path}')
 
     def digests(self) -> np.ndarray:
-        rows = {file.path: sum(file.groups) for file in self._files}
-        found = stat_index.digests(
-            list(rows),
-            self._digests_of,
-            lengths=[32 * n for n in rows.values()],
-            key=self._column,
-            cache=self._cache,
-        )
-        return np.frombuffer(b"".join(found), dtype=np.uint8).reshape(-1, 32)
-
-    def _digests_of(self, path: Path) -> bytes:
-        file = pq.ParquetFile(path, memory_map=True)
-        groups = range(file.metadata.num_row_groups)
-        return b"".join(
-            hashlib.sha256(value).digest() for g in groups for value in scan(file, g, self._column)
-        )
+        found: dict[Path, bytes] = {}
+        for column in dict.fromkeys(file.column for file in self._files):  # nearly always one
+            rows = {file.path: sum(file.groups) for file in self._files if file.column == column}
+            values = stat_index.digests(
+                list(rows),
+                partial(_digests_of, column=column),
+                lengths=[32 * n for n in rows.values()],
+                key=column,
+                cache=self._cache,
+            )
+            found.update(zip(rows, values, strict=True))
+        in_order = b"".join(found[file.path] for file in self._files)
+        return np.frombuffer(in_order, dtype=np.uint8).reshape(-1, 32)
 
     def _open(self) -> _Reader:
         # One reader a process: locks must not cross a fork. Two threads may both make one; either does.
         if self._reader is None or self._reader.process != os.getpid():
-            self._reader = _Reader(self._files, self._column)
+            self._reader = _Reader(self._files)
         return self._reader
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}
+
+
+def _digests_of(path: Path, *, column: str) -> bytes:
+    with tables.plain_errors(path):
+        file = tables.opened(path, memory_map=True)
+        groups = range(file.metadata.num_row_groups)
+        return b"".join(hashlib.sha256(value).digest() for g in groups for value in scan(file, g, column))
 
 
 def scan(file: pq.ParquetFile, group: int, column: str) -> Iterator[pa.Buffer | bytes]:
@@ -108,12 +115,13 @@ def _binary(values: pa.Array) -> pa.Array:
 class _Reader:
     """Open files of one process and what it has learnt about them."""
 
-    def __init__(self, files: list[File], column: str) -> None:
+    def __init__(self, files: list[File]) -> None:
         self.process = os.getpid()
         self._files = files
-        self._column = column
         self._lock = threading.Lock()
-        self._open: dict[int, tuple[BinaryIO, pq.ParquetFile]] = {}  # bytes by place; rows by group
+        # A file that is used no longer is closed with its last reference: another thread may still read it.
+        self._raw: Latest[BinaryIO] = Latest(most_open(), self._open_raw)  # bytes by place
+        self._tables: Latest[pq.ParquetFile] = Latest(most_open(), self._open_table)  # rows by group
         # by file and group: (start, length) of every row, None where rows cannot be addressed
         self._located: dict[tuple[int, int], np.ndarray | None] = {}
         self._held: OrderedDict[tuple[int, int], pa.ChunkedArray] = OrderedDict()
@@ -122,59 +130,91 @@ class _Reader:
         place = (f, group)
         located = self._located.get(place)
         if located is None:
-            with self._lock:
-                file = self._file(f)[1]
+            with self._lock, tables.plain_errors(self._files[f].path):
                 if place not in self._located:
-                    self._located[place] = locate(self._files[f].path, file, group, self._column)
+                    self._located[place] = locate(self._files[f], self._tables[f], group)
                 located = self._located[place]
                 if located is None:
-                    return self._group(place, file)[row].as_py() or b""
+                    return self._group(place)[row].as_py() or b""
         start, length = located[row].tolist()
-        return os.pread(self._open[f][0].fileno(), length, start)
+        with tables.plain_errors(self._files[f].path):
+            raw = self._raw[f]
+            return os.pread(raw.fileno(), length, start)
 
-    def _file(self, f: int) -> tuple[BinaryIO, pq.ParquetFile]:
-        if f not in self._open:
-            path = self._files[f].path
-            try:
-                if file_state(path) != self._files[f].state:
-                    raise UserError(f"{path} has changed while it was being read; start again")
-                self._open[f] = path.open("rb", buffering=0), pq.ParquetFile(path, memory_map=True)
-            except OSError as error:
-                raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-        return self._open[f]
+    def _open_raw(self, f: int) -> BinaryIO:
+        self._check_same(f)
+        return self._files[f].path.open("rb", buffering=0)
 
-    def _group(self, place: tuple[int, int], file: pq.ParquetFile) -> pa.ChunkedArray:
+    def _open_table(self, f: int) -> pq.ParquetFile:
+        self._check_same(f)
+        return tables.opened(self._files[f].path, memory_map=True)
+
+    def _check_same(self, f: int) -> None:
+        path = self._files[f].path
+        if file_state(path) != self._files[f].state:
+            raise UserError(f"{path} has changed while it was being read; start again")
+
+    def _group(self, place: tuple[int, int]) -> pa.ChunkedArray:
         if place in self._held:
             self._held.move_to_end(place)
             return self._held[place]
-        size = column_chunk(file, place[1], self._column).total_uncompressed_size
+        file, wanted = self._tables[place[0]], self._files[place[0]].column
+        size = column_chunk(file, place[1], wanted).total_uncompressed_size
         if size > TOO_LARGE:
             raise UserError(
                 f"{self._files[place[0]].path}: a compressed row group of {size / 1e9:.1f} GB cannot be read "
                 "at random; write the file again with compression='none' or row_group_size=1000"
             )
-        column = file.read_row_group(place[1], columns=[self._column], use_threads=False).column(0)
+        column = file.read_row_group(place[1], columns=[wanted], use_threads=False).column(0)
         self._held[place] = pa.chunked_array([_binary(chunk) for chunk in column.chunks])
         while len(self._held) > 1 and sum(group.nbytes for group in self._held.values()) > HELD:
             self._held.popitem(last=False)
         return self._held[place]
 
 
-def locate(path: Path, file: pq.ParquetFile, group: int, column: str) -> np.ndarray | None:
+class Latest(Generic[T]):
+    """Values made when they are asked for, of which the latest few are kept."""
+
+    def __init__(self, most: int, make: Callable[[int], T]) -> None:
+        self._most, self._make = most, make
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[int, T] = OrderedDict()
+
+    def __getitem__(self, number: int) -> T:
+        with self._lock:
+            if number not in self._kept:
+                self._kept[number] = self._make(number)
+                if len(self._kept) > self._most:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(number)
+            return self._kept[number]
+
+
+def most_open() -> int:
+    """How many files a reader keeps open: two kinds for each of three splits stay far below the limit."""
+    try:
+        import resource
+    except ImportError:  # not POSIX
+        return MOST_OPEN
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MOST_OPEN if limit == resource.RLIM_INFINITY else max(1, min(MOST_OPEN, limit // 16))
+
+
+def locate(where: File, file: pq.ParquetFile, group: int) -> np.ndarray | None:
     """Where each value of a row group stands in the file, N x (start, length); None if one does not.
 
     Values follow one another, a length field (and at times a page header) between them, so each is searched
     for from the end of the one before and nearly always found at once.
     """
-    chunk = column_chunk(file, group, column)
+    chunk = column_chunk(file, group, where.column)
     if chunk.compression != "UNCOMPRESSED":
         return None
     begin = min(o for o in (chunk.dictionary_page_offset, chunk.data_page_offset) if o is not None)
     end = begin + chunk.total_compressed_size
     found = np.zeros((file.metadata.row_group(group).num_rows, 2), dtype=np.int64)
     at = begin
-    with path.open("rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        for row, value in enumerate(scan(file, group, column)):
+    with where.path.open("rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for row, value in enumerate(scan(file, group, where.column)):
             start = content.find(value, at, end)
             if start < 0:  # a repeated image stored once, or another encoding
                 return None

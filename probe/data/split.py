@@ -70,13 +70,16 @@ class Split:
         return f"Split({self.name!r}, {len(self):,} images, {len(self.class_names)} classes)"
 
     @cached_property
+    def digests(self) -> np.ndarray:
+        """sha256 of every image's stored content, in the split's order: N x 32 bytes."""
+        found = self._images.digests()
+        return found if self._rows is None else found[self._rows]
+
+    @cached_property
     def fingerprint(self) -> str:
         """sha256 over the ordered (id, content digest, label); contents are really hashed."""
-        digests = self._images.digests()
-        if self._rows is not None:
-            digests = digests[self._rows]
         total = hashlib.sha256()
-        for sample, digest, label in zip(self.ids, digests, self.labels.tolist(), strict=True):
+        for sample, digest, label in zip(self.ids, self.digests, self.labels.tolist(), strict=True):
             total.update(f"{len(sample)}:{sample}\0{label}\0".encode())
             total.update(digest)
         return total.hexdigest()
@@ -96,6 +99,9 @@ class Split:
         check_unique(ids, name)
         rows = np.arange(len(self)) if self._rows is None else self._rows
         return Split(name, self._images, self.labels[chosen], ids, self.class_names, rows[chosen], self.of)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "digests"}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pyarrow.types as kinds
 
-from backbones import reading
+from probe import tables
 from probe.errors import UserError
 
 
@@ -42,14 +41,10 @@ COLUMNS: Mapping[str, tuple[str, Callable[[pa.DataType], bool]]] = {
 
 def read(path: Path) -> tuple[dict[str, list[Any]], Mapping[bytes, bytes]]:
     """The known columns as Python values, none missing, and the file's metadata."""
-    try:
-        reading.regular(path)
-        file = pq.ParquetFile(path)
+    with tables.plain_errors(path, "cannot read predictions from {path}: {reason}; write it again"):
+        file = tables.opened(path)
         present = file.schema_arrow.names
-        table = file.read(columns=[name for name in COLUMNS if name in present])
-    except (OSError, pa.ArrowException) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise UserError(f"cannot read predictions from {path}: {reason}; write it again") from error
+        table = tables.columns(path, file, [name for name in COLUMNS if name in present])
     if not {"id", "label"} <= set(present) or not {"prediction", "scores"} & set(present):
         raise UserError(
             f"{path}: needs the columns id, label and prediction (or scores); has {sorted(present)}"
@@ -61,15 +56,14 @@ def read(path: Path) -> tuple[dict[str, list[Any]], Mapping[bytes, bytes]]:
 
 def _checked(table: pa.Table, name: str, path: Path) -> list[Any]:
     column = table[name]
-    if kinds.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    kind = column.type.value_type if kinds.is_dictionary(column.type) else column.type
     words, fits = COLUMNS[name]
-    if not fits(column.type):
-        raise UserError(f"{path}: the column {name} holds {column.type}; it must hold {words}")
+    if not fits(kind):
+        raise UserError(f"{path}: the column {name} holds {kind}; it must hold {words}")
     if column.null_count:
         row = column.is_null().index(True).as_py()
         raise UserError(f"{path}: row {row}: {name} is missing; give every row a value")
-    values = column.to_pylist()
+    values = tables.texts(column)
     row = next((r for r, v in enumerate(values) if isinstance(v, list) and None in v), None)
     if row is not None:
         raise UserError(f"{path}: row {row}: a value in {name} is missing")

@@ -147,8 +147,14 @@ def _class_names(given: Mapping[str, list[Any]], stored: bytes | None, path: Pat
     if stored:
         return _stored_names(stored, path)
     values = [v for name in ("label", "prediction") for v in given.get(name, ())]
-    if any(isinstance(v, str) for v in values):
-        return tuple(sorted({str(v) for v in values}))
+    textual = {isinstance(v, str) for v in values}
+    if textual == {True, False}:  # which name has number 0?
+        raise UserError(
+            f"{path}: label and prediction are names in one column and numbers in the other; "
+            "write both alike, or the names as class_names into its metadata"
+        )
+    if textual == {True}:
+        return tuple(sorted(set(values)))
     number = max(max(values) + 1, *map(len, given.get("scores", [[]])))
     if number > MOST_CLASSES:
         raise UserError(f"{path}: class {number - 1:,} is beyond the {MOST_CLASSES:,} that are supported")

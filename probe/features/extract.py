@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from probe import world
 from probe.errors import UserError, nearest
 from probe.features.encoding import Encoder, default_batch, device_of, evaluation_mode, worth_compiling
 from probe.features.featureset import FeatureSet
@@ -162,7 +162,7 @@ def _check(
 
 def _fill(job: Job) -> dict[int, Path]:
     """Compute what is missing, wait for what others compute, commit; the entry's shards, verified."""
-    entry, rank = job.entry, int(os.environ.get("RANK", 0))
+    entry, rank = job.entry, world.rank()
     written: list[Path] = []
     rows = sum(len(entry.key.range_of(shard)) for shard in entry.missing())
     try:
@@ -217,8 +217,8 @@ def _asked(job: Job, missing: list[int], claims: Claims) -> Iterator[Asked]:
 
     Under torchrun the shards are dealt round-robin; a process that is done goes on with the others'.
     """
-    rank, world = int(os.environ.get("RANK", 0)), max(1, int(os.environ.get("WORLD_SIZE", 1)))
-    for shard in sorted(missing, key=lambda shard: ((shard - rank) % world, shard)):
+    rank, size = world.rank(), world.size()
+    for shard in sorted(missing, key=lambda shard: ((shard - rank) % size, shard)):
         if not claims.take(shard):
             continue
         if shard in job.entry.present():  # finished by another run since we looked

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from backbones import reading
 from probe import files
 from probe.data import stat_index
 from probe.errors import UserError, nearest
@@ -118,7 +119,7 @@ def _problems_aside(root: Path) -> list[Problem]:
     found = [] if index is None else [Problem(*index)]
     for path in sorted([*root.glob("hub/*/*.json"), *root.glob("report/*.json")]):
         try:
-            unsealed(path.read_text(encoding="utf-8"))
+            unsealed(reading.text(path))
         except (OSError, ValueError) as error:
             found.append(Problem(path, str(error)))
     return found

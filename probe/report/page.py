@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from backbones import reading
 from probe.errors import UserError
 from probe.files import write_atomic
 from probe.location import cache_root, refuse_strangers
@@ -135,7 +136,7 @@ def library(keep: Path | None = None) -> str:
     kept = cache_root(keep) / "report" / f"vega-{version('vl-convert-python')}.json"
     with suppress(UserError, OSError, ValueError):  # absent, damaged or another user's: made again
         refuse_strangers(kept.parent, kept)
-        return str(unsealed(kept.read_text(encoding="utf-8"))["script"])
+        return str(unsealed(reading.text(kept))["script"])
     bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     script = bundle.replace("</script", "<\\/script")
     with suppress(UserError, OSError):  # a cache that cannot be written only costs time

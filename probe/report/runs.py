@@ -33,9 +33,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     """A run's result; what is missing or damaged is named."""
     path = folder / RESULT if folder.is_dir() else folder
     try:
-        reading.regular(path)
-        sums.check(path)
-        content = json.loads(reading.content(path))
+        content = json.loads(sums.read(path))
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} is no run: it has no {RESULT}; name a folder that `probe run` wrote"
@@ -70,8 +68,8 @@ def report(source: Path, *, groups: str | None = None, plots: bool = False) -> R
     if source.suffix == ".parquet":
         from probe.evaluate import elsewhere
 
-        if source.is_file():
-            sums.check(source)
+        if (source.parent / sums.FILE).exists() and source.is_file():  # of a run; a loose file is data
+            sums.check(source, reading.PREDICTIONS)
         result, folder = elsewhere.result(source, groups=groups), source.parent
         path = folder / f"{source.stem}-report.html"
         write_atomic(path, page.render(result))

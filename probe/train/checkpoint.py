@@ -25,10 +25,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from backbones import reading
 from probe import distributed
 from probe.errors import UserError
 from probe.features.locks import Claims
 from probe.files import TEMPORARY, abandoned, make_folder, named_failures, staged_folder, write_atomic
+from probe.location import OTHER_RUN, refuse_strangers
 from probe.seal import sealed, unsealed
 from probe.sums import file_digest
 from probe.train.window import Diverged
@@ -95,9 +97,11 @@ def latest(folder: Path, digest: str) -> State | None:
     """The newest checkpoint that is sound; None where there is none. Leftovers of a kill are swept."""
     if not folder.is_dir():
         return None
+    refuse_strangers(folder, way_out=OTHER_RUN)
     for leftover in filter(abandoned, folder.glob(f"{TEMPORARY}*")):
         shutil.rmtree(leftover, ignore_errors=True)
     for path in reversed(_all(folder)):
+        refuse_strangers(path, path / STATE, path / TENSORS, way_out=OTHER_RUN)
         try:
             about, flat = _read(path)
         except (OSError, ValueError, SafetensorError) as error:
@@ -117,7 +121,7 @@ def latest(folder: Path, digest: str) -> State | None:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """A checkpoint's two files; ValueError if they are not as they were written, or another step's."""
-    about = unsealed((path / STATE).read_text(encoding="utf-8"))
+    about = unsealed(reading.text(path / STATE))
     if about["position"]["steps"] != int(path.name):
         raise ValueError("it is that of another step")
     if file_digest(path / TENSORS) != about["tensors"]:

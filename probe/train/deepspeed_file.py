@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from backbones import reading
 from probe.errors import UserError, nearest
 
 ASKED = "PROBE_ZERO"  # tells the processes: DeepSpeed's `zero_optimization`, as JSON
@@ -96,8 +97,8 @@ def _table(where: Path, name: str, given: Any) -> Mapping[str, Any]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(reading.text(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is no DeepSpeed configuration: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path} is no DeepSpeed configuration: it holds no table of settings")

@@ -21,8 +21,8 @@ from pathlib import Path
 from probe.errors import UserError
 from probe.orphans import leave_with_parent
 from probe.train import sharding
+from probe.world import ASKED, inside, say_who_writes
 
-ASKED = "PROBE_PROCESSES"  # how many processes the launcher was told to start, over all machines
 GO_ON = "so it was stopped; the same command goes on from the last checkpoint"
 LEAST_ON_CPU = 2  # two processes may share a single core, so that anything can be tried
 
@@ -43,20 +43,11 @@ class World:
         return self.processes * self.machines
 
 
-def inside() -> bool:
-    """Is this process one of a world that a launcher started?"""
-    return "WORLD_SIZE" in os.environ
-
-
 def follow() -> None:
     """In a process that a launcher started: save and stop when the launcher is gone, even by kill -9."""
     if inside():
         leave_with_parent(signal.SIGTERM)
-
-
-def rank() -> int:
-    """This process's number in its world; 0 writes the results."""
-    return int(os.environ.get("RANK", 0))
+    say_who_writes()
 
 
 def check_world() -> None:

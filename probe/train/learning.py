@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from backbones import reading
 from probe.recipe import Recipe
 from probe.train.finetune import Tuned, finetune
 from probe.train.runtime import TRACKING
@@ -62,7 +63,7 @@ def log(work: Path, seeds: int) -> str:
     lines = []
     for seed in range(seeds):
         path = place(work, seed) / "log.jsonl"
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        for line in reading.text(path, reading.LOG).splitlines() if path.exists() else ():
             lines.append(json.dumps({"seed": seed, **json.loads(line)}) + "\n")
     return "".join(lines)
 

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from backbones import reading
 from probe.files import make_folder, named_failures, write_atomic
 
 
@@ -43,6 +44,6 @@ class Log:
         """Drop what was logged after the first `count` lines: it is about to happen again."""
         self.count = 0
         if self.path is not None and self.path.exists():
-            kept = self.path.read_text(encoding="utf-8").splitlines(keepends=True)[:count]
+            kept = reading.text(self.path, reading.LOG).splitlines(keepends=True)[:count]
             write_atomic(self.path, "".join(kept))
             self.count = len(kept)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from probe import world
 from probe.distributed import leave_at_exit
 from probe.errors import UserError
 from probe.train import deepspeed_file, sharding
@@ -58,10 +59,10 @@ def accelerator(settings: Train, folder: Path | None = None) -> Any:
         raise UserError("start DeepSpeed with --accelerate-config FILE, not by Accelerate's own launcher")
     leave_at_exit()
     check_world()
-    world = int(os.environ.get("WORLD_SIZE", 1))
-    if found.num_processes != world:
+    started = world.size()
+    if found.num_processes != started:
         raise UserError(
-            f"{world} processes were started but {found.num_processes} see each other; see `launch`"
+            f"{started} processes were started but {found.num_processes} see each other; see `launch`"
         )
     return found
 

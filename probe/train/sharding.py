@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backbones import reading
 from probe.errors import UserError
 from probe.train import deepspeed_file
 
@@ -63,6 +64,7 @@ def read(config: Path) -> tuple[str, Any]:
     from accelerate.commands.config.config_args import load_config_from_file
 
     try:
+        reading.content(config)
         given = load_config_from_file(str(config))
     except Exception as error:  # a YAML error, an unknown key, a missing file: whatever its reader finds
         raise UserError(f"{config} is no Accelerate configuration: {str(error).splitlines()[0]}") from error

@@ -10,7 +10,19 @@ from torture.kinds import Torture
 # Modules of this package, in the table's order.
 FAULTS: tuple[str, ...] = ("kill", "disk", "damage", "company", "processes", "numbers")  # what can happen
 # what can be given
-INPUTS: tuple[str, ...] = ("recipes", "images", "layouts", "tables", "commands", "fuzz", "pickles", "names")
+INPUTS: tuple[str, ...] = (
+    "recipes",
+    "images",
+    "layouts",
+    "tables",
+    "orders",
+    "commands",
+    "fuzz",
+    "pickles",
+    "names",
+    "hostile",
+    "strangers",
+)
 
 
 def rows(pattern: str = "*") -> list[Torture]:

@@ -1,0 +1,79 @@
+"""Is this process one of several that train together, and which one?
+
+A launcher (ours, torchrun, Accelerate's, a script on a cluster) says so in the environment, in a set of
+variables that belong together. One that was left behind by something else is no such set: taken at its word,
+`RANK=1` would have a run do everything and write nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NamedTuple
+
+NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+MEETING = ("MASTER_ADDR", "MASTER_PORT")  # where the processes find each other; alone they mean nothing
+ASKED = "PROBE_PROCESSES"  # how many processes our launcher was told to start, over all machines
+LAUNCHERS = (ASKED, "TORCHELASTIC_RUN_ID")  # each is set by a program that started all of the processes
+
+
+class Place(NamedTuple):
+    """A process's number in its world, the world's size, and its number on this machine."""
+
+    rank: int
+    size: int
+    local: int
+
+
+ALONE = Place(0, 1, 0)
+
+
+def place() -> Place | None:
+    """What a whole and consistent set says; None without one."""
+    try:
+        found = Place(*(int(os.environ[name]) for name in NUMBERS))
+    except (KeyError, ValueError):
+        return None
+    sound = 0 <= found.rank < found.size and 0 <= found.local <= found.rank
+    return found if sound and all(os.environ.get(name) for name in MEETING) else None
+
+
+def inside() -> bool:
+    """Is this process one of a world that a launcher started?"""
+    return place() is not None
+
+
+def rank() -> int:
+    """This process's number in its world; 0 writes the results."""
+    return (place() or ALONE).rank
+
+
+def local_rank() -> int:
+    """Its number on this machine, and that of its GPU."""
+    return (place() or ALONE).local
+
+
+def size() -> int:
+    """How many processes there are in it."""
+    return (place() or ALONE).size
+
+
+def drop_strays() -> None:
+    """Take variables out of the environment that are no whole set: libraries would believe them; say so."""
+    strays = {name: os.environ[name] for name in NUMBERS if name in os.environ}
+    if strays and not inside():
+        for name in strays:
+            del os.environ[name]
+        told = ", ".join(f"{name}={value}" for name, value in strays.items())
+        wanted = ", ".join((*NUMBERS, *MEETING))
+        print(f"note: {told!a} in the environment is ignored: no launcher's set ({wanted})", file=sys.stderr)
+
+
+def say_who_writes() -> None:
+    """A process that writes nothing says so, unless a launcher has certainly started the one that does."""
+    if rank() > 0 and not any(name in os.environ for name in LAUNCHERS):
+        print(
+            f"note: this is process {rank()} of {size()} by RANK and WORLD_SIZE in the environment; "
+            "process 0 writes the results",
+            file=sys.stderr,
+        )
