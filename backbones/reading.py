@@ -7,10 +7,24 @@ OSErrors with plain words, which every reader already turns into a line that nam
 from __future__ import annotations
 
 import errno
+import hashlib
 import stat
 from pathlib import Path
 
 TEXT = 64 << 20  # bytes of JSON or YAML, which take up to twenty times as many once parsed
+BLOCK = 1 << 20  # bytes hashed at a time
+# What the file system says about the file itself. Anything else is the machine's state and will pass.
+LASTING = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.EINVAL,  # not a regular file
+    errno.EFBIG,
+}
 
 
 def regular(path: Path) -> int:
@@ -28,6 +42,20 @@ def regular(path: Path) -> int:
 
 def content(path: Path, limit: int = TEXT) -> bytes:
     """All bytes of a regular file of at most `limit`."""
+    _check_size(path, limit)
+    return path.read_bytes()
+
+
+def sha256(path: Path, limit: int) -> bytes:
+    """The digest of `content(path, limit)`, in a constant amount of memory."""
+    _check_size(path, limit)
+    with path.open("rb", buffering=0) as file:
+        state = hashlib.sha256()
+        while block := file.read(BLOCK):
+            state.update(block)
+    return state.digest()
+
+
+def _check_size(path: Path, limit: int) -> None:
     if (size := regular(path)) > limit:
         raise OSError(errno.EFBIG, f"it has {size / 1e6:,.0f} MB, and at most {limit / 1e6:,.0f} are read")
-    return path.read_bytes()

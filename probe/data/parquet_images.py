@@ -26,9 +26,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from PIL import Image
 
-from probe.data import decode, stat_index
+from probe.data import stat_index
+from probe.data.images import Images
 from probe.errors import UserError
 
 HELD = 256_000_000  # bytes of decompressed row groups a process keeps
@@ -45,7 +45,7 @@ class File:
     state: tuple[int, int]  # size and mtime when it was opened, to notice an exchanged file
 
 
-class ParquetImages:
+class ParquetImages(Images):
     """The image column of some parquet files, as one long list."""
 
     def __init__(
@@ -59,14 +59,14 @@ class ParquetImages:
         self._starts = list(accumulate((files[f].groups[g] for f, g in self._places), initial=0))
         self._reader: _Reader | None = None
 
-    def rgb(self, row: int) -> Image.Image:
-        which = bisect_right(self._starts, row) - 1
-        f, group = self._places[which]
-        within = row - self._starts[which]
-        data = self._open().value(f, group, within)
-        return decode.rgb(data, f'"{self._ids[row]}" in {self._files[f].path}')
+    def stored(self, row: int) -> bytes:
+        f, group, within = self._place(row)
+        return self._open().value(f, group, within)
 
-    def digests(self) -> np.ndarray:
+    def where(self, row: int) -> str:
+        return f'"{self._ids[row]}" in {self._files[self._place(row)[0]].path}'
+
+    def hashed(self) -> np.ndarray:
         rows = {file.path: sum(file.groups) for file in self._files}
         found = stat_index.digests(
             list(rows),
@@ -76,6 +76,14 @@ class ParquetImages:
             cache=self._cache,
         )
         return np.frombuffer(b"".join(found), dtype=np.uint8).reshape(-1, 32)
+
+    def forget(self, row: int) -> None:
+        stat_index.forget(self._files[self._place(row)[0]].path, key=self._column, cache=self._cache)
+
+    def _place(self, row: int) -> tuple[int, int, int]:
+        """File, row group and row within it."""
+        which = bisect_right(self._starts, row) - 1
+        return *self._places[which], row - self._starts[which]
 
     def _digests_of(self, path: Path) -> bytes:
         file = pq.ParquetFile(path, memory_map=True)

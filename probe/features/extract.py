@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from probe.data.images import Changed
 from probe.errors import UserError, nearest
 from probe.features.encoding import Encoder, default_batch, device_of, evaluation_mode, worth_compiling
 from probe.features.featureset import FeatureSet
@@ -186,7 +187,7 @@ def _fill(job: Job) -> dict[int, Path]:
                     return shards
                 entry.discard(problems)  # damaged or removed meanwhile: what is sound stays
     except UserError as error:
-        entry.drop(written if isinstance(error, Unusable) else [])
+        entry.drop(written if isinstance(error, (Unusable, Changed)) else [])
         raise
     raise UserError(f"the cache entry {entry.folder} keeps being damaged while it is written; check the disk")
 
@@ -237,6 +238,8 @@ def _assembled(
     features = torch.empty(key.shard_rows, job.backbone.dim, dtype=job.dtype)
     state = torch.zeros(key.shard_rows, dtype=torch.int8)  # 0 not arrived, 1 here, 2 skipped
     for batch, values in stream:
+        if batch.failure is not None:
+            raise batch.failure
         if batch.bad and not job.skip_bad_images:
             raise Unusable(next(iter(batch.bad.values())))
         expected = key.range_of(batch.shard)
