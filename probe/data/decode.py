@@ -130,7 +130,7 @@ def _by_strips(image: Image.Image, convert: Callable[[Image.Image], Image.Image]
 
 def _sixteen_bit_grey(image: Image.Image) -> Image.Image:
     # mode I holds 8-bit values too, in some formats
-    deep = image.mode != "I" or image.getextrema()[1] > 255
+    deep = image.mode != "I" or np.max(image.getextrema()) > 255
 
     def scaled(strip: Image.Image) -> Image.Image:
         pixels = np.clip(np.asarray(strip), 0, 65535).astype(np.uint32)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+
 from backbones import reading
 from probe.data import layout, stat_index
 from probe.data.images import UNREADABLE, Images

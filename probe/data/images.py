@@ -83,8 +83,8 @@ class Images(ABC):
         if expected is not None and hashlib.sha256(stored).digest() != expected:
             self.forget(row)
             raise Changed(
-                f"image {self.where(row)} changed while it was in use: its bytes are not those that were hashed;"
-                " load the data and run again"
+                f"image {self.where(row)} changed while it was in use: its bytes are not those that were"
+                " hashed; load the data and run again"
             )
         try:
             return self.decoded(stored, row)
