@@ -70,7 +70,7 @@ def _says_nothing(error: Exception) -> bool:
 
 @lru_cache
 def load_plugins() -> None:
-    """All of Pillow's, once: loaded when first needed, one that fails then makes an image unknown for ever."""
+    """All of Pillow's, once: one that fails to load when it is needed would make good images unknown."""
     Image.init()
 
 

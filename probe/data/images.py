@@ -56,7 +56,7 @@ class Images(ABC):
         """The image in its stored content; raises `BadImage`."""
         return decode.rgb(stored, self.where(row))
 
-    def forget(self, row: int) -> None:
+    def forget(self, row: int) -> None:  # noqa: B027 - most sources remember nothing
         """Drop the digest that is remembered for later runs, because it is wrong."""
 
     def digests(self) -> np.ndarray:

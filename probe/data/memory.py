@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.context import BaseContext
 
 UNIT = 16 << 20  # bytes; an image below one takes nothing
 LEAST = 1 << 30  # bytes of a budget, shared by the training processes of one machine
@@ -24,15 +25,18 @@ class Budget:
     Whoever needs several units collects them alone: two that each hold a half would wait for ever.
     """
 
-    def __init__(self, streams: int) -> None:
+    def __init__(self, streams: int, start: BaseContext | None = None) -> None:
+        """`start` is how processes come to be that will be given the budget, if not in the usual way."""
         processes = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+        self.unit = UNIT
         self.units = max(LEAST // processes, EACH_STREAM * streams, UNIT) // UNIT
-        self._free = multiprocessing.Semaphore(self.units)
-        self._collecting = multiprocessing.Lock()
+        start = start or multiprocessing.get_context()
+        self._free = start.Semaphore(self.units)
+        self._collecting = start.Lock()
 
     def take(self, size: int) -> int:
         """Wait for `size` bytes; the units that were taken, to be given back."""
-        wanted, taken = min(size // UNIT, self.units), 0
+        wanted, taken = min(size // self.unit, self.units), 0
         if not wanted:
             return 0
         try:
