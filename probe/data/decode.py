@@ -27,14 +27,16 @@ from probe.errors import UserError
 RULES = 1  # of this module: raise it when a change here makes bad images good or good ones bad
 LARGEST = 90_000_000  # pixels
 WAYS_OUT = "mend or remove it, or pass --skip-bad-images"
-STRIP = 1 << 21  # pixels converted at a time, where a conversion takes several steps
+STRIP = 1 << 19  # pixels converted at a time, where a conversion takes several steps
+BLOCK = 64 << 20  # bytes; the C library keeps what is below 32 MB
 CODECS = ("jpg", "libjpeg_turbo", "jpg_2000", "zlib", "zlib_ng", "libtiff", "webp", "avif")
 
 # Bytes a pixel while an image is decoded. Pillow keeps most modes in four; beside the image stands its copy
 # in RGB or, in training, a crop of it; and some decoders hold the whole image in a form of their own.
 HELD = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "LA": 4, "PA": 4}
 COPY = 4
-DECODER = {"JPEG": 6, "MPO": 6, "WEBP": 12, "AVIF": 12, "JPEG2000": 16}
+DECODER = {"WEBP": 12, "AVIF": 8, "JPEG2000": 16}
+PROGRESSIVE = 6  # of a JPEG, whose coefficients are all held until the last scan
 
 
 class BadImage(UserError):
@@ -70,8 +72,13 @@ def _says_nothing(error: Exception) -> bool:
 
 @lru_cache
 def load_plugins() -> None:
-    """All of Pillow's, once: one that fails to load when it is needed would make good images unknown."""
+    """All of Pillow's, once: one that fails to load when it is needed would make good images unknown.
+
+    And have large images stand in large blocks, which go back to the system as soon as they are free: of
+    Pillow's usual ones every thread would keep as many as its largest image has needed.
+    """
     Image.init()
+    Image.core.set_block_size(BLOCK)  # type: ignore[attr-defined]
 
 
 def identity() -> dict[str, Any]:
@@ -99,8 +106,8 @@ def _opened(data: bytes) -> Image.Image:
 
 def bytes_needed(image: Image.Image) -> int:
     """What decoding an opened image will take at its height."""
-    each = HELD.get(image.mode, 4) + COPY + DECODER.get(image.format or "", 0)
-    return image.width * image.height * each
+    own = PROGRESSIVE if "progressive" in image.info else DECODER.get(image.format or "", 0)
+    return image.width * image.height * (HELD.get(image.mode, 4) + COPY + own)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

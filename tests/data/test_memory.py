@@ -1,4 +1,4 @@
-"""Many large images are decoded a few at a time, by all threads and processes together; small ones at once."""
+"""Many large images are decoded a few at a time, over all threads and processes; small ones at once."""
 
 from __future__ import annotations
 
@@ -72,12 +72,13 @@ def test_large_images_wait_for_each_other_and_small_ones_do_not(scale, monkeypat
 
 
 def test_transparency_and_depth_cost_more():
-    def needed(image, form="PNG"):
-        return decode.bytes_needed(Image.open(io.BytesIO(encoded(image, form))))
+    def needed(image, form="PNG", **options):
+        return decode.bytes_needed(Image.open(io.BytesIO(encoded(image, form, **options))))
 
     grey, colour = needed(Image.new("L", (10, 10))), needed(Image.new("RGB", (10, 10)))
     deep, clear = needed(Image.new("I;16", (10, 10))), needed(Image.new("RGBA", (10, 10)))
-    assert grey < deep < colour <= clear < needed(Image.new("RGB", (10, 10)), "JPEG")
+    progressive = needed(Image.new("RGB", (10, 10)), "JPEG", progressive=True)
+    assert grey < deep < colour <= clear < progressive < needed(Image.new("RGB", (10, 10)), "WEBP")
 
 
 def test_an_image_larger_than_all_memory_is_decoded_alone(scale, monkeypatch):

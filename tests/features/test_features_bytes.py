@@ -1,4 +1,4 @@
-"""Features are of the very bytes that their key names, and only the decoder's word makes an image a bad one."""
+"""Features are of the very bytes that their key names, and only the decoder calls an image bad."""
 
 from __future__ import annotations
 

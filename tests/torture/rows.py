@@ -8,9 +8,29 @@ from importlib import import_module
 from torture.kinds import Torture
 
 # Modules of this package, in the table's order.
-FAULTS: tuple[str, ...] = ("kill", "disk", "damage", "company", "processes", "numbers")  # what can happen
+# what can happen
+FAULTS: tuple[str, ...] = (
+    "kill",
+    "disk",
+    "damage",
+    "company",
+    "processes",
+    "numbers",
+    "moving",
+    "strangers",
+)
 # what can be given
-INPUTS: tuple[str, ...] = ("recipes", "images", "layouts", "tables", "commands", "fuzz", "pickles", "names")
+INPUTS: tuple[str, ...] = (
+    "recipes",
+    "images",
+    "large",
+    "layouts",
+    "tables",
+    "commands",
+    "fuzz",
+    "pickles",
+    "names",
+)
 
 
 def rows(pattern: str = "*") -> list[Torture]:
