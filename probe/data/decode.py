@@ -78,7 +78,7 @@ def load_plugins() -> None:
     Pillow's usual ones every thread would keep as many as its largest image has needed.
     """
     Image.init()
-    Image.core.set_block_size(BLOCK)  # type: ignore[attr-defined]
+    Image.core.set_block_size(BLOCK)
 
 
 def identity() -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 from probe import files
 from probe.data import stat_index
 from probe.errors import UserError, nearest
-from probe.features.manifest import SHORT, Key
+from probe.features.manifest import ENTRY_NAME, SHORT, Key
 from probe.features.store import (
     MANIFEST,
     SHARD_NAME,
@@ -27,7 +26,6 @@ from probe.location import cache_root
 from probe.seal import unsealed
 
 STATES = ("complete", "partial", "damaged")
-ENTRY_NAME = re.compile(rf"[a-z0-9-]+-[0-9a-f]{{{SHORT}}}")  # `Key.folder`
 
 
 @dataclass(frozen=True)

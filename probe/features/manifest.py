@@ -22,6 +22,7 @@ FORMAT = 1  # raise it whenever the meaning of a file in the entry changes
 SHARD_ROWS = 2048  # small enough that a kill costs seconds, large enough that files stay few
 DECODER = "decoder"  # the ingredient that stands only where images were skipped
 SHORT = 12  # hexadecimal digits of the key in the folder's name
+ENTRY_NAME = re.compile(rf"[a-z0-9-]+-[0-9a-f]{{{SHORT}}}")  # `Key.folder`
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from probe import files
 from probe.data.stat_index import file_state
 from probe.errors import UserError
 from probe.features.locks import LOCK_NAME
-from probe.features.manifest import SHORT, Key
+from probe.features.manifest import ENTRY_NAME, SHORT, Key
 from probe.location import refuse_strangers
 from probe.seal import canonical, digest, sealed, unsealed
 from probe.sums import file_digest
@@ -121,11 +121,12 @@ class Entry:
         self.key = key
         # the key alone decides: an entry made under another name of the same thing is the same entry
         try:
-            same = sorted(root.glob(f"*-{key.hash[:SHORT]}"))
+            alike = sorted(root.glob(f"*-{key.hash[:SHORT]}"))
         except OSError as error:
             raise UserError(
                 f"cannot read the cache {root}: {error.strerror}; give another --cache"
             ) from error
+        same = [path for path in alike if ENTRY_NAME.fullmatch(path.name) and path.is_dir()]
         self.folder = same[0] if same else root / key.folder
         self._sound: set[tuple[str | int, ...]] = set()  # verified in this process: name and state
 
@@ -305,16 +306,13 @@ def _listing(folder: Path) -> Iterator[Path]:
 
 def made_here(path: Path) -> bool:
     """Is it a file of an entry, by its name? Anything else in the folder is somebody else's."""
-    return path.name == MANIFEST or _swept(path.name) or files.name_to_be(path) is not None
-
-
-def _swept(name: str) -> bool:
-    return LOCK_NAME.fullmatch(name) is not None or SHARD_NAME.fullmatch(name) is not None
+    return path.name == MANIFEST or _ours(path)
 
 
 def _ours(path: Path) -> bool:
     """Only what this module makes is ever removed, and nothing that a living run is writing."""
-    return _swept(path.name) or files.abandoned(path)
+    named = LOCK_NAME.fullmatch(path.name) or SHARD_NAME.fullmatch(path.name) or files.abandoned(path)
+    return bool(named) and (path.is_symlink() or not path.is_dir())
 
 
 def _identity(path: Path) -> tuple[str | int, ...]:

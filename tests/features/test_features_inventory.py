@@ -99,6 +99,15 @@ def test_temporary_folders_of_others_and_of_living_removals_are_left_alone(cache
     }
 
 
+def test_a_strangers_folder_that_ends_like_an_entry_is_not_used_as_one(cache):
+    entry = next(cache.glob("tiny-cars-*"))
+    entry.rename(cache / f".tmp-{entry.name}")
+    split = world.split(40, name="cars/test")
+    f = features.extract(world.backbone(), split, cache=cache, shard_rows=32, progress=False)
+    assert not f.cached
+    assert entry.is_dir()
+
+
 def test_what_others_keep_in_or_beside_an_entry_survives_its_removal(cache):
     entry = next(cache.glob("tiny-cars-*"))
     (entry / "notes.txt").write_text("keep")
