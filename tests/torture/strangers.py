@@ -39,11 +39,12 @@ def theirs(luck: Random, entry: str, dead: int) -> str:
 
 def put(luck: Random, path: Path) -> Path:
     """A file, or a folder with something in it; what must survive."""
+    while path.exists():
+        path = path.with_name(f"{path.name}0")
     if luck.random() < 0.5:
-        path.mkdir(exist_ok=True)
-        path = path / f"precious{luck.randrange(3)}"
-    if not path.exists():
-        path.write_text("keep")
+        path.mkdir()
+        path = path / "precious"
+    path.write_text("keep")
     return path
 
 
@@ -67,7 +68,7 @@ def strangers(folder: Path) -> Case:
         if luck.random() < 0.7:
             assert features.extract(pictures.backbone(), pictures.split(8), **options).cached
             assert not left[1].exists(), "what a killed run left is still there"
-        files.write_atomic(cache / luck.choice(WORDS[2:4]) / "page.html", "whole")
+        files.write_atomic(cache / "pages" / luck.choice(WORDS), "whole")
         assert checkpoint.latest(cache / "checkpoints", "digest") is None
         inventory.remove(cache, everything=True)
         lost = [path for path in keep if not path.exists() or path.read_text() != "keep"]
