@@ -8,6 +8,7 @@ reads by itself (weights, parquet) is at least asked for with `regular` before.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from contextlib import suppress
@@ -23,6 +24,20 @@ LOG = 1 << 30  # log.jsonl: a line for each step
 IMAGE = 1 << 30
 PREDICTIONS = 1 << 30  # of a run: about 20 MB for ImageNet and five seeds
 WEIGHTS = 200 << 30  # a head (which can hold every training feature), a backbone, a checkpoint
+BLOCK = 1 << 20  # bytes hashed at a time
+GREW = "it grew while it was being read"
+# What the file system says about the file itself. Anything else is the machine's state and will pass.
+LASTING = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.EINVAL,  # not a regular file
+    errno.EFBIG,
+}
 
 
 def expanded(path: str | Path, way_out: str = "write the path out") -> Path:
@@ -46,15 +61,40 @@ def regular(path: Path, limit: int | None = None) -> int:
 
 def content(path: Path, limit: int = TEXT) -> bytes:
     """All bytes of a regular file of at most `limit`."""
-    regular(path, limit)
-    # What stands there may be exchanged for a pipe in between: opening must not wait, and the opened file is
-    # asked again.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(descriptor, "rb") as file:
-        size = _size(os.fstat(descriptor), limit)
+    with os.fdopen(_opened(path, limit), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
         if len(found := file.read(size + 1)) > size:  # or it tells no size at all
-            raise OSError(errno.EFBIG, "it grew while it was being read")
+            raise OSError(errno.EFBIG, GREW)
     return found
+
+
+def sha256(path: Path, limit: int) -> bytes:
+    """The digest of `content(path, limit)`, in a constant amount of memory."""
+    state, seen = hashlib.sha256(), 0
+    with os.fdopen(_opened(path, limit), "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        while block := file.read(BLOCK):
+            seen += len(block)
+            if seen > size:
+                raise OSError(errno.EFBIG, GREW)
+            state.update(block)
+    return state.digest()
+
+
+def _opened(path: Path, limit: int) -> int:
+    """A descriptor of a regular file of at most `limit` bytes.
+
+    What stands there may be exchanged for a pipe in between: opening must not wait, and the opened file is
+    asked again.
+    """
+    regular(path, limit)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        _size(os.fstat(descriptor), limit)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def text(path: Path, limit: int = TEXT) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from probe.errors import UserError
 
 TEMPORARY = ".tmp-"  # every unfinished file or folder carries this prefix, so that a later run can sweep it
-OWNER = re.compile(r"-(\d+)@([^@]*)-[0-9a-f]+$")  # how a temporary name ends
+OWNED = re.compile(rf"{re.escape(TEMPORARY)}(.+)-(\d+)@([^@]*)-[0-9a-f]+")  # what, by whom: `temporary`
 A_DAY = 86_400.0  # seconds
 PRIVATE = 0o700  # features and predictions can reveal the images they came from
 
@@ -162,13 +162,23 @@ def _sweep(final: Path) -> None:
                     left.unlink(missing_ok=True)
 
 
+def name_to_be(path: Path) -> str | None:
+    """The final name of a temporary file or folder; None if `temporary` did not make it."""
+    named = OWNED.fullmatch(path.name)
+    return named[1] if named else None
+
+
 def abandoned(path: Path) -> bool:
-    """Is the writer of this temporary file or folder gone? One on another machine is believed for a day."""
-    named = OWNER.search(path.name)
+    """Is this temporary file or folder one of ours, and its writer gone?
+
+    Other programs name theirs alike; those are never ours to remove. A writer on another machine is believed
+    for a day.
+    """
+    named = OWNED.fullmatch(path.name)
     if named is None:
-        return True
-    if named[2] == _host():
-        return not alive(int(named[1]))
+        return False
+    if named[3] == _host():
+        return not alive(int(named[2]))
     try:
         return time.time() - path.lstat().st_mtime > A_DAY
     except OSError:  # gone by itself

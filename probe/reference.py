@@ -19,7 +19,7 @@ from probe.evaluate.predictions import Predictions
 from probe.material import from_scratch
 from probe.printable import one_line
 from probe.recipe import Recipe
-from probe.train.launch import rank as rank_of_process
+from probe.world import rank as rank_of_process
 
 ERM = "erm"
 PROBE, SAME = "frozen probe", "same training"  # as tables and result.json say it

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from probe.data.cut import stratified_cut
+from probe.data.images import Images
 from probe.data.split import Split
 from probe.errors import UserError
 
@@ -20,19 +21,25 @@ TEST_SEED = 0
 CLASS_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-class DigitImages:
+class DigitImages(Images):
     """8 x 8 grey images, enlarged when asked for."""
 
     def __init__(self, pixels: np.ndarray) -> None:
         self._pixels = pixels  # N x 8 x 8, uint8
 
-    def rgb(self, row: int) -> Image.Image:
-        small = Image.fromarray(self._pixels[row])
+    def stored(self, row: int) -> bytes:
+        # The side belongs to the content: another one would give other pixels.
+        return bytes([SIDE]) + self._pixels[row].tobytes()
+
+    def where(self, row: int) -> str:
+        return f"number {row} of the embedded digits"
+
+    def decoded(self, stored: bytes, row: int) -> Image.Image:
+        small = Image.frombytes("L", (8, 8), stored[1:])
         return small.resize((SIDE, SIDE), Image.Resampling.BICUBIC).convert("RGB")
 
-    def digests(self) -> np.ndarray:
-        # The side belongs to the content: another one would give other pixels.
-        found = [hashlib.sha256(bytes([SIDE]) + small.tobytes()).digest() for small in self._pixels]
+    def hashed(self) -> np.ndarray:
+        found = [hashlib.sha256(self.stored(row)).digest() for row in range(len(self._pixels))]
         return np.frombuffer(b"".join(found), dtype=np.uint8).reshape(-1, 32)
 
 

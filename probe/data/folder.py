@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from backbones import reading
-from probe.data import decode, layout, stat_index
+from probe.data import layout, stat_index
+from probe.data.images import UNREADABLE, Images
 from probe.data.split import Split
 from probe.errors import UserError
 
@@ -30,11 +29,9 @@ EXTENSIONS = (
     ".avif",
 )
 LARGEST = reading.IMAGE
-# The digest of a file that cannot be read: only decoding knows whether bad images may be skipped.
-UNREADABLE = b"unreadable".ljust(32, b"\0")
 
 
-class FolderImages:
+class FolderImages(Images):
     """Image files below `root`, addressed by their relative paths (the sample ids)."""
 
     def __init__(self, root: Path, files: list[str], cache: str | Path | None = None) -> None:
@@ -42,27 +39,28 @@ class FolderImages:
         self._files = files
         self._cache = cache  # where digests are remembered
 
-    def rgb(self, row: int) -> Image.Image:
-        path = self._root / self._files[row]
-        return decode.rgb(_content(path), str(path))
+    def stored(self, row: int) -> bytes:
+        return reading.content(self._path(row), LARGEST)
 
-    def digests(self) -> np.ndarray:
-        paths = [self._root / file for file in self._files]
+    def where(self, row: int) -> str:
+        return str(self._path(row))
+
+    def hashed(self) -> np.ndarray:
+        paths = [self._path(row) for row in range(len(self._files))]
         found = stat_index.digests(
             paths,
-            lambda path: hashlib.sha256(reading.content(path, LARGEST)).digest(),
+            lambda path: reading.sha256(path, LARGEST),
             lengths=[32] * len(paths),
             unreadable=UNREADABLE,
             cache=self._cache,
         )
         return np.frombuffer(b"".join(found), dtype=np.uint8).reshape(len(paths), 32)
 
+    def forget(self, row: int) -> None:
+        stat_index.forget(self._path(row), cache=self._cache)
 
-def _content(path: Path) -> bytes:
-    try:
-        return reading.content(path, LARGEST)
-    except OSError as error:
-        raise decode.BadImage(f"bad image {path}: {error.strerror}; {decode.WAYS_OUT}") from error
+    def _path(self, row: int) -> Path:
+        return self._root / self._files[row]
 
 
 def read(

@@ -27,10 +27,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from PIL import Image
 
 from probe import tables
-from probe.data import decode, stat_index
+from probe.data import stat_index
+from probe.data.images import Images
 from probe.errors import UserError
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class File:
     column: str  # of its images, as read: "image.bytes" of a struct, or "image" of plain binary
 
 
-class ParquetImages:
+class ParquetImages(Images):
     """The image column of some parquet files, as one long list."""
 
     def __init__(self, files: list[File], ids: list[str], cache: str | Path | None = None) -> None:
@@ -62,14 +62,14 @@ class ParquetImages:
         self._starts = list(accumulate((files[f].groups[g] for f, g in self._places), initial=0))
         self._reader: _Reader | None = None
 
-    def rgb(self, row: int) -> Image.Image:
-        which = bisect_right(self._starts, row) - 1
-        f, group = self._places[which]
-        within = row - self._starts[which]
-        data = self._open().value(f, group, within)
-        return decode.rgb(data, f'"{self._ids[row]}" in {self._files[f].path}')
+    def stored(self, row: int) -> bytes:
+        f, group, within = self._place(row)
+        return self._open().value(f, group, within)
 
-    def digests(self) -> np.ndarray:
+    def where(self, row: int) -> str:
+        return f'"{self._ids[row]}" in {self._files[self._place(row)[0]].path}'
+
+    def hashed(self) -> np.ndarray:
         found: dict[Path, bytes] = {}
         for column in dict.fromkeys(file.column for file in self._files):  # nearly always one
             rows = {file.path: sum(file.groups) for file in self._files if file.column == column}
@@ -83,6 +83,15 @@ class ParquetImages:
             found.update(zip(rows, values, strict=True))
         in_order = b"".join(found[file.path] for file in self._files)
         return np.frombuffer(in_order, dtype=np.uint8).reshape(-1, 32)
+
+    def forget(self, row: int) -> None:
+        file = self._files[self._place(row)[0]]
+        stat_index.forget(file.path, key=file.column, cache=self._cache)
+
+    def _place(self, row: int) -> tuple[int, int, int]:
+        """File, row group and row within it."""
+        which = bisect_right(self._starts, row) - 1
+        return *self._places[which], row - self._starts[which]
 
     def _open(self) -> _Reader:
         # One reader a process: locks must not cross a fork. Two threads may both make one; either does.

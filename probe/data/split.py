@@ -7,22 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from PIL import Image
 
+from probe.data.images import Images
 from probe.errors import UserError, nearest
-
-
-class Images(Protocol):
-    """Where the pixels of a split live: picklable, thread-safe, cheap to make; decoded when asked for."""
-
-    def rgb(self, row: int) -> Image.Image:
-        """The decoded image; raises `BadImage`."""
-
-    def digests(self) -> np.ndarray:
-        """sha256 of every image's stored content: N x 32 bytes."""
 
 
 class Split:
@@ -77,7 +67,10 @@ class Split:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 over the ordered (id, content digest, label); contents are really hashed."""
+        """sha256 over the ordered (id, content digest, label); contents are really hashed.
+
+        From then on an image whose bytes have another digest is refused when it is read.
+        """
         total = hashlib.sha256()
         for sample, digest, label in zip(self.ids, self.digests, self.labels.tolist(), strict=True):
             total.update(f"{len(sample)}:{sample}\0{label}\0".encode())

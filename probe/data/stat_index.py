@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from backbones.reading import LASTING
 from probe.errors import UserError
 from probe.files import make_folder
 from probe.location import cache_root, refuse_strangers
@@ -46,14 +47,15 @@ def digests(
     """`compute(path)` for every path, remembered in `cache`.
 
     `lengths` are the bytes each digest must have (a file of many images has many), and `key` tells apart
-    several digests of the same file. `unreadable` is the digest of a file that cannot be read; without it,
-    such a file is an error. It is never remembered: the file may come back in the state it had.
+    several digests of the same file. `unreadable` is the digest of a file that cannot be read, for a
+    reason in LASTING; without it, such a file is an error. It is never remembered: the file may come back in
+    the state it had.
     """
 
     def compute_or_none(path: Path) -> bytes | None:
         return _tried(compute, path, must=unreadable is None)
 
-    names = [f"{path.absolute()}\0{key}" for path in paths]
+    names = [_name(path, key) for path in paths]
     tried = ((i, _tried(file_state, path, must=unreadable is None)) for i, path in enumerate(paths))
     states = {i: state for i, state in tried if state is not None}
     index = cache_root(cache) / NAME
@@ -78,12 +80,27 @@ def digests(
     return [found[i] for i in range(len(paths))]
 
 
+def forget(path: Path, *, key: str = "", cache: str | Path | None = None) -> None:
+    """The remembered digest is wrong, though nothing that can be asked of the file shows it."""
+    index = cache_root(cache) / NAME
+    with suppress(sqlite3.Error, OSError), _opened(index) as connection, connection:
+        connection.execute("DELETE FROM digest WHERE name = ?", (_name(path, key),))
+
+
+def _name(path: Path, key: str) -> str:
+    return f"{path.absolute()}\0{key}"
+
+
 def _tried(read: Callable[[Path], T], path: Path, *, must: bool) -> T | None:
-    """`read(path)`, or None where the file cannot be read and need not be."""
+    """`read(path)`, or None where the file cannot be read and need not be.
+
+    Only what is the matter with the file itself counts: too many open files or a failing disk would make
+    every image unreadable, and the run one about no images.
+    """
     try:
         return read(path)
     except OSError as error:
-        if not must:
+        if not must and error.errno in LASTING:
             return None
         raise UserError(
             f"cannot read {path}: {error.strerror or error}; was it moved while it was being read?"

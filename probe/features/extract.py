@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,21 +14,26 @@ import torch
 from torch import Tensor
 
 from probe import world
+from probe.data.images import Changed
 from probe.errors import UserError, nearest
 from probe.features.encoding import Encoder, default_batch, device_of, evaluation_mode, worth_compiling
 from probe.features.featureset import FeatureSet
 from probe.features.feeding import Asked, Encoded, default_workers, encoded
 from probe.features.loading import Loader
 from probe.features.locks import Claims
-from probe.features.manifest import SHARD_ROWS, Key, key_of
+from probe.features.manifest import SHARD_ROWS, key_of
 from probe.features.matrix import Matrix
-from probe.features.store import Entry
+from probe.features.store import Entry, Problem
 from probe.location import cache_root
 from probe.progress import bar
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 ATTEMPTS = 3  # at an entry that somebody else removes or damages while it is written
 POLL_SECONDS = 0.2  # how often to look whether the runs that hold the last shards have finished them
+
+
+class BadImageFound(Exception):
+    """The first image to be skipped, by this run or another: from here on the decoder is an ingredient."""
 
 
 class Unusable(UserError):
@@ -42,6 +47,7 @@ class Job:
     backbone: Any
     split: Any
     entry: Entry
+    lacking: Entry  # where features go that lack the bad images; `entry` itself where none may be skipped
     dtype: torch.dtype
     batch_size: int
     workers: int
@@ -81,8 +87,8 @@ def extract(
     started = time.perf_counter()
     device = device_of(backbone)
     _check(dtype=dtype, batch_size=batch_size, workers=workers, autocast=autocast, split=split, device=device)
-    entry = _entry(backbone, split, cache, dtype, skip_bad_images, autocast, shard_rows)
-    shards, problems = entry.complete()
+    entries = _entries(backbone, split, cache, dtype, skip_bad_images, autocast, shard_rows)
+    entry, shards, problems = _looked_up(entries)
     found = shards is not None
     if shards is None:
         entry.prepare(problems)
@@ -90,6 +96,7 @@ def extract(
             backbone,
             split,
             entry,
+            entries[-1],
             DTYPES[dtype],
             batch_size or default_batch(device, backbone.preprocessing.size),
             default_workers(device) if workers is None else workers,
@@ -98,9 +105,9 @@ def extract(
             autocast,
             worth_compiling(len(split), device) if compile == "auto" else compile,
         )
-        shards = _fill(job)
+        entry, shards = _filled(job)
     entry.sweep()
-    return _open(entry.key, shards, split, cached=found, started=started)
+    return _open(entry, shards, split, cached=found, started=started)
 
 
 def find(
@@ -113,15 +120,14 @@ def find(
 ) -> FeatureSet | None:
     """The features of `split` if all of them are in the cache, sound. Asks the backbone only who it is."""
     started = time.perf_counter()
-    entry = _entry(backbone, split, cache, dtype, skip_bad_images)
-    shards, _ = entry.complete()
+    entry, shards, _ = _looked_up(_entries(backbone, split, cache, dtype, skip_bad_images))
     if shards is None:
         return None
     entry.sweep()
-    return _open(entry.key, shards, split, cached=True, started=started)
+    return _open(entry, shards, split, cached=True, started=started)
 
 
-def _entry(
+def _entries(
     backbone: Any,
     split: Any,
     cache: str | Path | None,
@@ -129,7 +135,8 @@ def _entry(
     skip_bad_images: bool,
     autocast: str | None = None,
     shard_rows: int = SHARD_ROWS,
-) -> Entry:
+) -> list[Entry]:
+    """Where the features may be: under the key of all images or, where some may be skipped, of the rest."""
     key = key_of(
         backbone,
         split,
@@ -139,7 +146,19 @@ def _entry(
         autocast=autocast,
         shard_rows=shard_rows,
     )
-    return Entry(cache_root(cache), key)
+    keys = [key, key.without_bad_images()] if skip_bad_images else [key]
+    return [Entry(cache_root(cache), key) for key in keys]
+
+
+def _looked_up(entries: list[Entry]) -> tuple[Entry, dict[int, Path] | None, list[Problem]]:
+    """The first complete entry and its shards; else the one to go on with, and what is damaged in it."""
+    for entry in entries:
+        shards, problems = entry.complete()
+        if shards is not None:
+            return entry, shards, []
+        if entry is entries[0] or entry.folder.is_dir():
+            chosen = entry, None, problems
+    return chosen
 
 
 def _check(
@@ -158,6 +177,21 @@ def _check(
 
 
 # -- computing ---------------------------------------------------------------------------------------------
+
+
+def _filled(job: Job) -> tuple[Entry, dict[int, Path]]:
+    """The entry that came to be, and its shards: another than was begun, where an image had to be skipped."""
+    begun = job.entry
+    try:
+        shards = _fill(job)
+    except BadImageFound:
+        job.lacking.prepare([])
+        job.lacking.adopt(begun)
+        job = replace(job, entry=job.lacking)
+        shards = _fill(job)
+    if job.entry is not begun:
+        job.entry.adopt(begun)  # what another run has added to it meanwhile is not needed any more
+    return job.entry, shards
 
 
 def _fill(job: Job) -> dict[int, Path]:
@@ -186,7 +220,7 @@ def _fill(job: Job) -> dict[int, Path]:
                     return shards
                 entry.discard(problems)  # damaged or removed meanwhile: what is sound stays
     except UserError as error:
-        entry.drop(written if isinstance(error, Unusable) else [])
+        entry.drop(written if isinstance(error, (Unusable, Changed)) else [])
         raise
     raise UserError(f"the cache entry {entry.folder} keeps being damaged while it is written; check the disk")
 
@@ -219,6 +253,8 @@ def _asked(job: Job, missing: list[int], claims: Claims) -> Iterator[Asked]:
     """
     rank, size = world.rank(), world.size()
     for shard in sorted(missing, key=lambda shard: ((shard - rank) % size, shard)):
+        if job.lacking is not job.entry and job.lacking.folder.is_dir():
+            raise BadImageFound
         if not claims.take(shard):
             continue
         if shard in job.entry.present():  # finished by another run since we looked
@@ -237,8 +273,12 @@ def _assembled(
     features = torch.empty(key.shard_rows, job.backbone.dim, dtype=job.dtype)
     state = torch.zeros(key.shard_rows, dtype=torch.int8)  # 0 not arrived, 1 here, 2 skipped
     for batch, values in stream:
+        if batch.failure is not None:
+            raise batch.failure
         if batch.bad and not job.skip_bad_images:
             raise Unusable(next(iter(batch.bad.values())))
+        if batch.bad and not key.lacks_rows:
+            raise BadImageFound
         expected = key.range_of(batch.shard)
         at = torch.tensor(batch.rows, dtype=torch.int64) - expected.start
         features[at] = _stored(values, batch.rows, job)
@@ -275,21 +315,23 @@ def _stored(values: Tensor, rows: list[int], job: Job) -> Tensor:
 # -- opening -----------------------------------------------------------------------------------------------
 
 
-def _open(key: Key, shards: dict[int, Path], split: Any, *, cached: bool, started: float) -> FeatureSet:
+def _open(entry: Entry, shards: dict[int, Path], split: Any, *, cached: bool, started: float) -> FeatureSet:
     """Map the verified shards and prove that they hold every row of the split once."""
     from safetensors import safe_open
 
+    key = entry.key
     features, labels, index = [], [], []
     for number in range(key.shards):
         with safe_open(shards[number], framework="pt") as file:
             features.append(file.get_tensor("features"))
             labels.append(file.get_tensor("labels"))
             index.append(file.get_tensor("index"))
+    entry.check_unchanged(shards.values())
     y, rows = torch.cat(labels).numpy(), torch.cat(index).numpy()
     absent = np.setdiff1d(np.arange(key.rows), rows)
     if len(rows) + len(absent) != key.rows or (np.diff(rows) <= 0).any():
         raise RuntimeError(f"the entry {key.folder} does not hold every row once")
-    if len(absent) and not key.ingredients["skip_bad_images"]:
+    if len(absent) and not key.lacks_rows:
         raise RuntimeError(f"the entry {key.folder} lacks {len(absent)} rows")
     if len(rows) == 0:
         raise UserError(f"none of the {key.rows} images of {split.name} can be read")

@@ -12,11 +12,13 @@ import os
 from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 
 import torch
 from torch import Tensor
 
+from probe.data import memory
 from probe.features.encoding import Encoder
 from probe.features.loading import Batch, Loader
 
@@ -54,6 +56,7 @@ def _streams(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: 
     waiting: deque[Future[Encoded]] = deque()
     remaining = iter(asked)
     torch.set_num_threads(1)
+    memory.share(max(1, workers))
     pool = ThreadPoolExecutor(max(1, workers), initializer=torch.set_num_threads, initargs=(1,))
     try:
         waiting.extend(pool.submit(work, one) for one in islice(remaining, AHEAD * max(1, workers)))
@@ -76,6 +79,11 @@ def _processes(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers
         num_workers=workers,
         prefetch_factor=AHEAD if workers else None,
         pin_memory=encoder.device.type == "cuda",
+        worker_init_fn=partial(_begin, memory.share(max(1, workers))),
     )
     for batch in batches:
         yield batch, encoder(batch.pixels)
+
+
+def _begin(budget: memory.Budget, _: int) -> None:
+    memory.use(budget)

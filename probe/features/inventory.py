@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,8 +13,16 @@ from backbones import reading
 from probe import files
 from probe.data import stat_index
 from probe.errors import UserError, nearest
-from probe.features.manifest import SHORT
-from probe.features.store import MANIFEST, SHARD_NAME, Problem, in_parallel, read_manifest, shard_problem
+from probe.features.manifest import ENTRY_NAME, SHORT, Key
+from probe.features.store import (
+    MANIFEST,
+    SHARD_NAME,
+    Problem,
+    in_parallel,
+    made_here,
+    read_manifest,
+    shard_problem,
+)
 from probe.location import cache_root
 from probe.seal import unsealed
 
@@ -60,11 +68,28 @@ def remove(
         doomed = files.temporary(folder)
         with files.named_failures(folder):
             folder.rename(doomed)  # the entry vanishes at once, also if removing its files takes a while
-            shutil.rmtree(doomed)
+            _clear(doomed, folder)
         gone.append(folder.name)
-    for left in root.glob(f"{files.TEMPORARY}*") if root.is_dir() else ():  # of a removal that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    for left in _half_removed(root):
+        with suppress(OSError):
+            _clear(left, root / str(files.name_to_be(left)))
     return gone
+
+
+def _clear(doomed: Path, folder: Path) -> None:
+    """Remove the files of an entry; what others have put beside them stays, under the folder's old name."""
+    for path in filter(made_here, list(doomed.iterdir())):
+        path.unlink(missing_ok=True)
+    try:
+        doomed.rmdir()
+    except OSError:
+        doomed.rename(folder)
+
+
+def _half_removed(root: Path) -> list[Path]:
+    """Entries whose removal was killed; other temporary folders are not ours, or somebody is at work."""
+    left = root.glob(f"{files.TEMPORARY}*") if root.is_dir() else ()
+    return [path for path in left if _is_entry(path, files.name_to_be(path)) and files.abandoned(path)]
 
 
 def _folders(root: Path) -> list[Path]:
@@ -75,13 +100,15 @@ def _folders(root: Path) -> list[Path]:
         return []
     except OSError as error:
         raise UserError(f"cannot read the cache {root}: {error.strerror}; give another --cache") from error
-    return [folder for folder in inside if _is_entry(folder)]
+    return [folder for folder in inside if _is_entry(folder, folder.name)]
 
 
-def _is_entry(folder: Path) -> bool:
-    digits = folder.name[-SHORT:]
-    named = len(digits) == SHORT and not set(digits) - set("0123456789abcdef")
-    return named and folder.name[-SHORT - 1 : -SHORT] == "-" and folder.is_dir() and not folder.is_symlink()
+def _is_entry(folder: Path, name: str | None) -> bool:
+    """Is it an entry of this name? It holds files of one, or nothing yet."""
+    if name is None or not ENTRY_NAME.fullmatch(name) or folder.is_symlink() or not folder.is_dir():
+        return False
+    inside = list(folder.iterdir())
+    return not inside or any(map(made_here, inside))
 
 
 def _chosen(root: Path, names: Sequence[str]) -> list[Path]:
@@ -102,6 +129,7 @@ def _shards(folder: Path) -> list[Path]:
 
 def _problems(folder: Path) -> list[Problem]:
     found: list[Problem] = []
+    body = None
     paths = {path.name: path for path in _shards(folder)}
     try:
         body = read_manifest(folder)
@@ -109,7 +137,8 @@ def _problems(folder: Path) -> list[Problem]:
             paths |= {shard["file"]: folder / shard["file"] for shard in body["shards"]}
     except (OSError, ValueError, KeyError) as error:
         found.append(Problem(folder / MANIFEST, str(error)))
-    checked = in_parallel(lambda path: shard_problem(path, folder.name[-SHORT:]), paths.values())
+    key = None if body is None else Key(body["key"], folder.name[: -SHORT - 1])
+    checked = in_parallel(lambda path: shard_problem(path, folder.name[-SHORT:], key), paths.values())
     return found + [problem for problem in checked if problem]
 
 

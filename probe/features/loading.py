@@ -8,7 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from probe.data import memory
 from probe.data.decode import BadImage
+from probe.data.images import passing
+from probe.errors import UserError
 
 
 @dataclass
@@ -20,6 +23,7 @@ class Batch:
     rows: list[int]  # rows of the split that are here
     pixels: Tensor  # len(rows) x 3 x size x size, uint8
     bad: dict[int, str]  # row -> why
+    failure: UserError | None = None  # why the run must stop: it says nothing about the image
 
     def pin_memory(self) -> Batch:
         """For the data loader: page-locked memory, so that the copy to a GPU overlaps with computing."""
@@ -39,16 +43,23 @@ class Loader:
         size = self.preprocessing.size
         # Channels last from the start, as the images are and as the encoder wants them.
         pixels = torch.empty(len(rows), size, size, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
-        good: list[int] = []
-        bad: dict[int, str] = {}
+        batch = Batch(shard, len(rows), [], pixels, {})
         for row in rows:
-            # A bad image travels as data: an exception would lose its words on the way between processes.
+            # Errors travel as data: raised in a loader process, they would lose their words on the way.
             try:
-                pixels[len(good)] = self.preprocessing.pixels(self.split[row][0])
-                good.append(row)
+                with memory.until_seen():
+                    pixels[len(batch.rows)] = self.preprocessing.pixels(self.split[row][0])
+                batch.rows.append(row)
             except BadImage as error:
-                bad[row] = str(error)
-        return Batch(shard, len(rows), good, pixels[: len(good)], bad)
+                batch.bad[row] = str(error)
+            except UserError as error:
+                batch.failure = error
+                break
+            except MemoryError as error:
+                batch.failure = passing(error, "resize", self.split.ids[row])
+                break
+        batch.pixels = pixels[: len(batch.rows)]
+        return batch
 
     def __len__(self) -> int:
         return len(self.split)

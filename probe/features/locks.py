@@ -8,6 +8,7 @@ created once, so two runs that ignore each other end with the same entry. That i
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from contextlib import suppress
@@ -22,6 +23,7 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
+LOCK_NAME = re.compile(r"\.lock(-\d{5,})?")  # the file of record locks, or the mark of a shard
 STALE_SECONDS = 600.0  # an owner on another machine is believed this long
 
 

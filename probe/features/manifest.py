@@ -20,7 +20,9 @@ from probe.seal import canonical, digest
 
 FORMAT = 1  # raise it whenever the meaning of a file in the entry changes
 SHARD_ROWS = 2048  # small enough that a kill costs seconds, large enough that files stay few
+DECODER = "decoder"  # the ingredient that stands only where images were skipped
 SHORT = 12  # hexadecimal digits of the key in the folder's name
+ENTRY_NAME = re.compile(rf"[a-z0-9-]+-[0-9a-f]{{{SHORT}}}")  # `Key.folder`
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,17 @@ class Key:
     @property
     def shards(self) -> int:
         return -(-self.rows // self.shard_rows)
+
+    @property
+    def lacks_rows(self) -> bool:
+        """May rows be missing, because a decoder, which is then an ingredient, has called images bad?"""
+        return DECODER in self.ingredients
+
+    def without_bad_images(self) -> Key:
+        """The key of the same features where images had to be skipped: which ones, the decoder decided."""
+        from probe.data import decode
+
+        return Key({**self.ingredients, DECODER: decode.identity()}, self.slug)
 
     def range_of(self, shard: int) -> range:
         """The rows of the split that live in this shard."""

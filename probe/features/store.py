@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from backbones import reading
 from probe import files
+from probe.data.stat_index import file_state
 from probe.errors import UserError
-from probe.features.locks import LOCK
-from probe.features.manifest import SHORT, Key
+from probe.features.locks import LOCK_NAME
+from probe.features.manifest import ENTRY_NAME, SHORT, Key
 from probe.location import refuse_strangers
 from probe.seal import canonical, digest, sealed, unsealed
 from probe.sums import file_digest
@@ -52,8 +53,12 @@ class Problem:
         return f"{self.path.parent.name}/{self.path.name}: {self.what}"
 
 
-def shard_problem(path: Path, short_hash: str) -> Problem | None:
-    """What is wrong with a shard of the entry whose key starts with `short_hash`, or None."""
+def shard_problem(path: Path, short_hash: str, key: Key | None = None) -> Problem | None:
+    """What is wrong with a shard of the entry whose key starts with `short_hash`, or None.
+
+    With the whole `key`, also whether rows are missing that no decoder has called bad: what an older version
+    left out may have been a passing failure.
+    """
     from safetensors import SafetensorError, safe_open
 
     named = SHARD_NAME.fullmatch(path.name)
@@ -66,6 +71,7 @@ def shard_problem(path: Path, short_hash: str) -> Problem | None:
             return Problem(path, "its bytes do not match its checksum")
         with safe_open(path, framework="numpy") as file:
             stamp = (file.metadata() or {}).get("probe")
+            rows = file.get_slice("index").get_shape()[0]
     except FileNotFoundError:
         return Problem(path, "missing")
     except (OSError, SafetensorError) as error:
@@ -73,6 +79,8 @@ def shard_problem(path: Path, short_hash: str) -> Problem | None:
     owner, _, number = (stamp or "").partition("/")
     if not owner.startswith(short_hash) or number != str(int(named[1])):
         return Problem(path, "it belongs to another entry or another place in it")
+    if key is not None and not key.lacks_rows and rows != len(key.range_of(int(number))):
+        return Problem(path, "rows are missing")
     return None
 
 
@@ -113,13 +121,14 @@ class Entry:
         self.key = key
         # the key alone decides: an entry made under another name of the same thing is the same entry
         try:
-            same = sorted(root.glob(f"*-{key.hash[:SHORT]}"))
+            alike = sorted(root.glob(f"*-{key.hash[:SHORT]}"))
         except OSError as error:
             raise UserError(
                 f"cannot read the cache {root}: {error.strerror}; give another --cache"
             ) from error
+        same = [path for path in alike if ENTRY_NAME.fullmatch(path.name) and path.is_dir()]
         self.folder = same[0] if same else root / key.folder
-        self._sound: set[tuple[str, int, int]] = set()  # verified in this process: name, size, time
+        self._sound: set[tuple[str | int, ...]] = set()  # verified in this process: name and state
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -143,9 +152,15 @@ class Entry:
     def problems(self, paths: Iterable[Path]) -> list[Problem]:
         """Verify shards; what was found sound once is not read again in this process."""
         unread = [p for p in paths if _identity(p) not in self._sound]
-        found = in_parallel(lambda path: shard_problem(path, self.key.hash), unread)
+        found = in_parallel(lambda path: shard_problem(path, self.key.hash, self.key), unread)
         self._sound.update(_identity(p) for p, problem in zip(unread, found, strict=True) if problem is None)
         return [problem for problem in found if problem]
+
+    def check_unchanged(self, paths: Iterable[Path]) -> None:
+        """Raise if a shard is not the file that was verified: what was opened since may be another."""
+        for path in paths:
+            if _identity(path) not in self._sound:
+                raise UserError(f"{path} was exchanged while it was opened; run again")
 
     def complete(self) -> tuple[dict[int, Path] | None, list[Problem]]:
         """The entry's shards if all is sound, else None and what is damaged (nothing, if just unfinished)."""
@@ -212,6 +227,18 @@ class Entry:
         self._sound.add(_identity(path))
         return path
 
+    def adopt(self, other: Entry) -> None:
+        """Take over the whole shards of an entry with the same features, and remove it."""
+        from safetensors.torch import load
+
+        own = self.present()
+        for number, path in other.present().items():
+            with suppress(FileNotFoundError):
+                if number not in own and not other.problems([path]):
+                    tensors = load(path.read_bytes())
+                    self.save(number, tensors["features"], tensors["labels"], tensors["index"])
+        other.drop(other.present().values())
+
     def commit(self) -> None:
         """Declare the entry complete, unless another run already has or a shard has gone again."""
         present = self.present()
@@ -277,16 +304,19 @@ def _listing(folder: Path) -> Iterator[Path]:
     return iter(list(folder.iterdir()) if folder.is_dir() else [])
 
 
+def made_here(path: Path) -> bool:
+    """Is it a file of an entry, by its name? Anything else in the folder is somebody else's."""
+    return path.name == MANIFEST or _ours(path)
+
+
 def _ours(path: Path) -> bool:
     """Only what this module makes is ever removed, and nothing that a living run is writing."""
-    if path.name.startswith(files.TEMPORARY):
-        return files.abandoned(path)
-    return path.name.startswith(LOCK) or SHARD_NAME.fullmatch(path.name) is not None
+    named = LOCK_NAME.fullmatch(path.name) or SHARD_NAME.fullmatch(path.name) or files.abandoned(path)
+    return bool(named) and (path.is_symlink() or not path.is_dir())
 
 
-def _identity(path: Path) -> tuple[str, int, int]:
+def _identity(path: Path) -> tuple[str | int, ...]:
     try:
-        state = path.stat()
+        return path.name, *file_state(path)
     except OSError:
-        return path.name, -1, -1
-    return path.name, state.st_size, state.st_mtime_ns
+        return (path.name,)

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from probe.data import memory
 from probe.data.decode import BadImage
+from probe.data.images import passing
 from probe.errors import UserError
 from probe.orphans import leave_with_parent
 from probe.train.batch import Batch
@@ -85,13 +88,22 @@ class Views:
 
     def __getitem__(self, key: tuple[int | None, int]) -> tuple[int, list[Tensor] | str]:
         epoch, row = key
-        try:
-            image, _ = self.split[row]
-        except BadImage as error:  # travels as data: an exception would lose its words between processes
-            return row, f"{self.split.name} image {self.split.ids[row]}: {error}"
+        where = f"{self.split.name} image {self.split.ids[row]}"
+        try:  # errors travel as data: raised in a loader process, they would lose their words on the way
+            with memory.until_seen():
+                return row, self._views(epoch, row)
+        except BadImage as error:
+            return row, f"{where}: {error}; repair or remove it, or set data.skip_bad_images"
+        except UserError as error:
+            return row, f"{where}: {error}"
+        except MemoryError as error:
+            return row, str(passing(error, "resize", where))
+
+    def _views(self, epoch: int | None, row: int) -> list[Tensor]:
+        image, _ = self.split[row]
         if epoch is None:
-            return row, [self.plain(image)]
-        return row, [self._draw(image, stream(self.seed, "view", epoch, row, v)) for v in range(self.views)]
+            return [self.plain(image)]
+        return [self._draw(image, stream(self.seed, "view", epoch, row, v)) for v in range(self.views)]
 
     def _draw(self, image: Any, seed: int) -> Tensor:
         # The libraries draw from three global generators; all are set, in this process or a worker's.
@@ -135,13 +147,13 @@ class ImageFeed:
             batch_sampler=keys,
             num_workers=self.workers,
             collate_fn=_collate,
-            worker_init_fn=_die_with_parent,
+            worker_init_fn=partial(_begin, memory.share(max(1, self.workers))),
             multiprocessing_context="fork" if self.workers and sys.platform == "linux" else None,
             pin_memory=self.device.type == "cuda",
         )
         for pixels, rows in loader:
             if isinstance(pixels, str):
-                raise UserError(f"{pixels}; repair or remove it, or set data.skip_bad_images")
+                raise UserError(pixels)
             yield self._on_device(pixels, rows)
 
     def _on_device(self, pixels: list[Tensor], rows: Tensor) -> Batch:
@@ -151,9 +163,10 @@ class ImageFeed:
         return Batch(tuple(v.contiguous(memory_format=order) for v in views), targets, rows)
 
 
-def _die_with_parent(_: int) -> None:
+def _begin(budget: memory.Budget, _: int) -> None:
     """A trainer that is killed must not leave loaders behind (they would wait for it for ever)."""
     leave_with_parent(signal.SIGKILL)
+    memory.use(budget)
 
 
 def _collate(items: list[tuple[int, list[Tensor] | str]]) -> tuple[list[Tensor] | str, Tensor]:

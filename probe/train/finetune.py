@@ -153,6 +153,8 @@ def _job(
 ) -> Job:
     # the seed is that of nets from scratch, which draw their weights
     backbone = backbones.load(**recipe.backbone.model_dump(), seed=stream(seed, "backbone"))
+    for name in data.splits:
+        data[name].fingerprint  # noqa: B018 - from here on every image that is read must be what was hashed
     samples = Samples.of(data, [name for name in data.splits if name != "test"], ids)
     everything = np.arange(len(samples))
     trained = np.setdiff1d(everything, held) if recipe.train.selects else everything

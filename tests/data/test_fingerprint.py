@@ -54,11 +54,11 @@ def test_a_file_that_cannot_be_read_counts_as_such_and_is_hashed_when_it_is_back
 
 
 def test_a_file_that_exists_and_fails_to_be_read_is_tried_again(folder, monkeypatch, hashed):
-    def refused(path, limit):
+    def refused(path, *_, **__):
         raise PermissionError(13, "Permission denied", str(path))
 
     with monkeypatch.context() as context:
-        context.setattr("backbones.reading.content", refused)
+        context.setattr("backbones.reading._opened", refused)
         without = fingerprint(folder)
     assert fingerprint(folder) != without
     assert len(hashed) == 12

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 import stat
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -117,12 +119,17 @@ def test_every_damaged_region_is_noticed(entry):
 
 def test_what_a_killed_run_left_is_swept_by_the_next_success(entry):
     before = world.contents(entry)
-    (entry / ".tmp-00001-abc-123").write_text("half")
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (entry / f".tmp-00001-abc-{dead.pid}@{socket.gethostname()}-0a1b2c3d").write_text("half")
+    (entry / ".tmp-00001-abc-123").write_text("another program's")
+    (entry / ".lockfile").write_text("another program's")
     (entry / ".lock-00001").symlink_to("999999999@nowhere")
     (entry / ("00001-" + "0" * 32 + ".safetensors")).write_bytes(b"")
     (entry / "notes.txt").write_text("not ours")
     assert take(entry.parent).cached
-    assert world.contents(entry) == {**before, "notes.txt": b"not ours"}
+    theirs = {".tmp-00001-abc-123": b"another program's", ".lockfile": b"another program's"}
+    assert world.contents(entry) == {**before, **theirs, "notes.txt": b"not ours"}
 
 
 def test_a_cache_removed_while_in_use_still_answers(entry):

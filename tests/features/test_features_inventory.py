@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+
 import feature_world as world
 import pytest
 
@@ -64,12 +68,56 @@ def test_entries_are_removed_by_the_start_of_their_name(cache):
     assert list(cache.iterdir()) == []
 
 
-def test_only_entries_are_ever_removed(cache, tmp_path):
+def test_only_entries_are_ever_removed(cache):
     (cache / "holiday-photos").mkdir()
     (cache / "readme.txt").write_text("keep")
-    (cache / ".tmp-half-removed").mkdir()
+    half_removed = next(cache.glob("tiny-cars-*"))
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    half_removed.rename(cache / f".tmp-{half_removed.name}-{dead.pid}@{socket.gethostname()}-0a1b2c3d")
     inventory.remove(cache, everything=True)
     assert sorted(path.name for path in cache.iterdir()) == ["holiday-photos", "readme.txt"]
+
+
+def test_temporary_folders_of_others_and_of_living_removals_are_left_alone(cache):
+    entry, here = next(cache.glob("tiny-cars-*")).name, socket.gethostname()
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    names = [
+        ".tmp-half-removed",  # another program's
+        f".tmp-{entry}",
+        f".tmp-download-{dead.pid}@{here}-0a1b2c3d",  # made like ours, but of no entry
+        f".tmp-{entry}-{os.getpid()}@{here}-0a1b2c3d",  # somebody is removing it just now
+        f".tmp-{entry}-{dead.pid}@elsewhere-0a1b2c3d",  # on another machine
+    ]
+    for name in names:
+        (cache / name).mkdir()
+        (cache / name / "precious").write_text("keep")
+    inventory.remove(cache, everything=True)
+    assert {f"{path.parent.name}/{path.name}" for path in cache.rglob("precious")} == {
+        f"{name}/precious" for name in names
+    }
+
+
+def test_a_strangers_folder_that_ends_like_an_entry_is_not_used_as_one(cache):
+    entry = next(cache.glob("tiny-cars-*"))
+    entry.rename(cache / f".tmp-{entry.name}")
+    split = world.split(40, name="cars/test")
+    f = features.extract(world.backbone(), split, cache=cache, shard_rows=32, progress=False)
+    assert not f.cached
+    assert entry.is_dir()
+
+
+def test_what_others_keep_in_or_beside_an_entry_survives_its_removal(cache):
+    entry = next(cache.glob("tiny-cars-*"))
+    (entry / "notes.txt").write_text("keep")
+    alike = cache / "wedding-photos-0123456789ab"
+    alike.mkdir()
+    (alike / "kiss.jpg").write_text("keep")
+    inventory.remove(cache, everything=True)
+    assert [path.name for path in entry.iterdir()] == ["notes.txt"]
+    assert [path.name for path in alike.iterdir()] == ["kiss.jpg"]
+    assert inventory.entries(cache) == []
 
 
 def test_removing_needs_a_name_that_exists(cache):

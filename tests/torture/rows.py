@@ -8,11 +8,22 @@ from importlib import import_module
 from torture.kinds import Torture
 
 # Modules of this package, in the table's order.
-FAULTS: tuple[str, ...] = ("kill", "disk", "damage", "company", "processes", "numbers")  # what can happen
+# what can happen
+FAULTS: tuple[str, ...] = (
+    "kill",
+    "disk",
+    "damage",
+    "company",
+    "processes",
+    "numbers",
+    "moving",
+    "leftovers",
+)
 # what can be given
 INPUTS: tuple[str, ...] = (
     "recipes",
     "images",
+    "large",
     "layouts",
     "tables",
     "orders",
