@@ -49,9 +49,9 @@ def test_leaks_two_labels_and_copies_are_counted_and_named(photos):
     }
     said = duplicates.remark(found)
     for word in (
-        '1 test images are also training images (the first is "test/cat/leak.png")',
-        "two labels",
-        "3 are",
+        '1 in both test and train (the first is "test/cat/leak.png")',
+        "1 under two labels",
+        "3 repeated within a split",
     ):
         assert word in said
     assert "\n" not in said
