@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from backbones import registry
-from backbones.weights import Scratch
 from probe import heads, methods
 from probe.errors import UserError
 from probe.heads import Head
+from probe.material import from_scratch
 from probe.methods.base import Method
 from probe.recipe import Method as Choice
 from probe.recipe import Recipe
@@ -36,17 +35,11 @@ def check(choice: Choice, settings: Train) -> None:
         raise UserError(f"start: probe is a linear solution; a {settings.head} head cannot begin with it")
 
 
-def from_scratch(name: str, weights: str | None = None) -> bool:
-    """Has this backbone no pretrained weights, neither its own nor those of a file?"""
-    return weights is None and isinstance(registry.find(name).source, Scratch)
-
-
 def check_recipe(recipe: Recipe) -> None:
     """The same for a whole recipe, of fine-tuning or of `solver: sgd`."""
     check(recipe.method, recipe.train)
     loss = methods.inner(recipe.method.name, recipe.method.params)
-    scratch = from_scratch(recipe.backbone.name, recipe.backbone.weights)
-    if recipe.finetune and recipe.train.start in ("means", "probe") and scratch:
+    if recipe.train.start in ("means", "probe") and from_scratch(recipe):
         # Each seed draws its own weights, and the features at hand are those of none of them.
         raise UserError(
             f"start: {recipe.train.start} needs features worth having, and {recipe.backbone.name} is trained "
