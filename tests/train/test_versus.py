@@ -50,7 +50,7 @@ def test_a_training_of_pretrained_weights_is_compared_with_their_frozen_probe(co
     done = run(recipe.build(content(colours)), cache=cache, out=tmp_path)
     gain = done.result["versus"]
     assert (gain["method"], gain["how"], gain["run"]) == ("erm", "frozen probe", None)
-    exact = {**content(colours), "method": "erm", "solver": "lbfgs"}
+    exact = {**content(colours), "method": "erm", "solver": "lbfgs", "train": {}}
     probed = run(recipe.build(exact), cache=cache, out=tmp_path)
     assert accuracy(done.folder, "erm") == probed.result["test"]["top1"]
 
