@@ -199,11 +199,16 @@ def test_ctrl_c_at_the_very_start_is_one_line(words, after, tmp_path):
         text=True,
         env={**os.environ, "PROBE_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"},
         cwd=tmp_path,
+        # a shell that runs the tests in the background has its children ignore Ctrl-C
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    assert started.stdout.readline() == "begun\n"
-    time.sleep(after)
-    started.send_signal(signal.SIGINT)
-    _, err = started.communicate(timeout=60)
+    try:
+        assert started.stdout.readline() == "begun\n"
+        time.sleep(after)
+        started.send_signal(signal.SIGINT)
+        _, err = started.communicate(timeout=60)
+    finally:
+        started.kill()
     if (started.returncode, err) in ((0, ""), (-signal.SIGINT, "")):  # it was over, or all but
         return
     assert started.returncode == 130, (started.returncode, err)
