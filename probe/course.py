@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from probe.evaluate import metrics, predictions
-from probe.evaluate.judge import Bench, Outcome, versus
+from probe.evaluate.judge import Bench, Outcome, overall_gain
 from probe.train.rates import DIVERGED
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def course(
     rows = [predictions.from_scores(s, bench.labels, START, seed) for seed, s in enumerate(starts)]
     first = predictions.outcome(rows, bench.labels, START) if rows else None
     before = first or frozen
-    gain = None if before is None else versus(last, before, bench)["gain"]["overall"]
+    gain = None if before is None else overall_gain(last, before, bench)
     block = {
         "from": fits[0].record["settings"]["start"],
         "start": _accuracy(first, bench),

@@ -32,8 +32,9 @@ spends that where it can: for normal errors the chance of a false alarm is then 
 nominal one, from 5 % to one in a million, whatever the seeds' variance is (`test_significance.py` integrates
 it). Seeds' means come in steps of one image, so two or three of them agree to the last image far more often
 than normal ones would; the variance of rounding to such a step, step^2 / 12, is part of `between`. Seeds
-that agree on every single image are the same head, and have no such part. With two seeds t is 12.7: their spread is hardly known, and the interval says so. With one seed the interval is
-about that one trained head; what another seed would give cannot be known.
+that agree on every single image are the same head, and have no such part. With two seeds t is 12.7: their
+spread is hardly known, and the interval says so. With one seed the interval is about that one trained head;
+what another seed would give cannot be known.
 
 The p-value is the level at which the interval begins to hold 0, so the two are always of one mind.
 `tests/evaluate/test_coverage.py` tries all of this by simulation.

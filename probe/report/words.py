@@ -31,8 +31,23 @@ def interval(ci: Sequence[float] | None, digits: int = 1) -> str:
     return UNKNOWN if ci is None else " to ".join(percent(v, digits) for v in ci)
 
 
-def gain_interval(ci: Sequence[float] | None, digits: int = 1) -> str:
-    return UNKNOWN if ci is None else " to ".join(signed(v, digits) for v in ci)
+def gain_interval(ci: Sequence[float] | None, digits: int = 1, joint: str = " to ") -> str:
+    """An interval that does not hold 0 never looks as if it did: it gets as many digits as that takes."""
+    if ci is None:
+        return UNKNOWN
+    if ci[0] > 0 or ci[1] < 0:
+        digits = _digits(min(ci, key=abs), digits)
+    return joint.join(signed(v, digits) for v in ci)
+
+
+def gained(gain: Mapping[str, Any], digits: int = 1) -> str:
+    """The mean of a gain; a clear one never looks like nothing."""
+    return signed(gain["mean"], _digits(gain["mean"], digits) if gain["clear"] else digits)
+
+
+def _digits(fraction: float, least: int) -> int:
+    """How many digits it takes to see a percentage; it ends where floats do."""
+    return next((d for d in range(least, 9) if float(f"{100 * fraction:.{d}f}") != 0), least)
 
 
 def verdict(gain: Mapping[str, Any] | None) -> str:
@@ -46,7 +61,7 @@ def verdict(gain: Mapping[str, Any] | None) -> str:
 
 def remarks(result: Mapping[str, Any]) -> list[str]:
     """What to keep in mind about a run: its own remarks, and what its number of seeds cannot show."""
-    few = FEW_SEEDS.get((result.get("versus") or {}).get("seeds", 0))
+    few = FEW_SEEDS.get(len(result["seeds"]))
     return [*(result.get("remarks") or []), *([few] if few else [])]
 
 
