@@ -12,6 +12,7 @@ FEW_SEEDS = {
     1: "one seed only: the intervals are about these trained heads, not about what other seeds would give",
     2: "two seeds hardly show how much seeds differ, so the intervals are wide; three or more narrow them",
 }
+SAME_HEAD = "every seed gives the same head here, so one was run: the intervals are about test images alone"
 TONE = {"better": "better", "worse": "worse", NO_CHANGE: "unclear", UNKNOWN: "unclear"}  # styles of the page
 
 
@@ -61,7 +62,8 @@ def verdict(gain: Mapping[str, Any] | None) -> str:
 
 def remarks(result: Mapping[str, Any]) -> list[str]:
     """What to keep in mind about a run: its own remarks, and what its number of seeds cannot show."""
-    few = FEW_SEEDS.get(len(result["seeds"]))
+    run, asked = len(result["seeds"]), (result.get("recipe") or {}).get("seeds", 0)
+    few = SAME_HEAD if asked > run else FEW_SEEDS.get(run)
     return [*(result.get("remarks") or []), *([few] if few else [])]
 
 

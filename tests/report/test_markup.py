@@ -49,6 +49,11 @@ def test_too_few_seeds_are_said_with_or_without_a_comparison(seeds, said):
         assert [r.startswith(said or "") for r in remarks] == [True] * bool(said)
 
 
+def test_seeds_that_cannot_differ_are_not_called_too_few():
+    (said,) = words.remarks({"seeds": [{}], "recipe": {"seeds": 5}})
+    assert said.startswith("every seed gives the same head")
+
+
 def test_numbers_as_people_read_them():
     assert words.percent(0.7374) == "73.7"
     assert words.percent(None) == "–"
