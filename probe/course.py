@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from probe.evaluate import metrics, predictions
-from probe.evaluate.judge import Bench, Outcome, versus
+from probe.evaluate.judge import Bench, Outcome, overall_gain
+from probe.report import words
 from probe.train.rates import DIVERGED
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def course(
     rows = [predictions.from_scores(s, bench.labels, START, seed) for seed, s in enumerate(starts)]
     first = predictions.outcome(rows, bench.labels, START) if rows else None
     before = first or frozen
-    gain = None if before is None else versus(last, before, bench)["gain"]["overall"]
+    gain = None if before is None else overall_gain(last, before, bench)
     block = {
         "from": fits[0].record["settings"]["start"],
         "start": _accuracy(first, bench),
@@ -60,11 +61,12 @@ def _accuracy(outcome: Outcome | None, bench: Bench) -> dict[str, float] | None:
 def _harm(gain: dict[str, Any] | None, before: str, fits: Sequence[Fit]) -> list[str]:
     """Training that made things worse says so: clearly on the test images, or on held-out rows."""
     if gain is not None and gain["clear"] and gain["mean"] < 0:
-        return [f"training ended {-100 * gain['mean']:.1f} points below its {before}; {WAYS_OUT}"]
+        lost = words.gained(gain).lstrip(words.MINUS)
+        return [f"training ended {lost} points below its {before}; {WAYS_OUT}"]
     held = [fit.record["held_out"] for fit in fits if "held_out" in fit.record]
-    lost = sum(row["start"] - row["end"] for row in held) / max(1, len(held))
-    if lost > LOSS:
-        return [f"training ended {100 * lost:.1f} points below its start on held-out images; {WAYS_OUT}"]
+    fell = sum(row["start"] - row["end"] for row in held) / max(1, len(held))
+    if fell > LOSS:
+        return [f"training ended {100 * fell:.1f} points below its start on held-out images; {WAYS_OUT}"]
     return []
 
 

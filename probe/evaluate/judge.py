@@ -14,6 +14,7 @@ from probe.evaluate import metrics, significance
 from probe.evaluate.significance import ACCURACY, GAIN, LEVEL, Estimates, Tally
 
 Groups = Mapping[str, list[int]]
+WHOLE = ("overall", "mean_per_class")
 
 
 @dataclass(frozen=True)
@@ -119,24 +120,40 @@ def _by_class(counts: metrics.ClassCounts, bench: Bench, t: Tally) -> list[dict[
 
 
 def versus(outcome: Outcome, reference: Outcome, bench: Bench) -> dict[str, Any]:
-    """The paired gain of `outcome` over `reference`: overall, by group and by class."""
-    difference = outcome.hits.astype(np.int8) - reference.hits.astype(np.int8)
-    t = significance.tally(difference, bench.labels, len(bench.class_names), GAIN)
+    """The paired gain of `outcome` over `reference`: overall, by group and by class.
+
+    Every table of gains is corrected for its size, so that one false call in it has a chance of 5 % at most.
+    """
+    t = _differences(outcome, reference, bench)
     return {
         "method": reference.method,
         "seeds": len(outcome.hits),  # 1: the intervals are about these two heads alone
-        "gain": _gains(bench, t, bench.groups),
+        "gain": _gains(bench, t, bench.groups, (*WHOLE, *bench.groups)),
         "count_gain": {
-            scheme: {name: gain for name, gain in _gains(bench, t, groups).items() if name in groups}
-            for scheme, groups in bench.count_groups.items()
+            scheme: _gains(bench, t, groups, tuple(groups)) for scheme, groups in bench.count_groups.items()
         },
         "by_class": _class_gains(t, bench),
     }
 
 
-def _gains(bench: Bench, t: Tally, groups: Groups) -> dict[str, dict[str, Any] | None]:
+def overall_gain(outcome: Outcome, reference: Outcome, bench: Bench) -> dict[str, Any]:
+    """One gain that no table surrounds."""
+    table = significance.weightings(bench.n, {})
+    return _gain(significance.estimates(_differences(outcome, reference, bench), table["overall"][None]), 0)
+
+
+def _differences(outcome: Outcome, reference: Outcome, bench: Bench) -> Tally:
+    difference = outcome.hits.astype(np.int8) - reference.hits.astype(np.int8)
+    return significance.tally(difference, bench.labels, len(bench.class_names), GAIN)
+
+
+def _gains(bench: Bench, t: Tally, groups: Groups, names: tuple[str, ...]) -> dict[str, Any]:
+    """The table of the named gains, corrected by Holm for their number; None where no image is."""
     found = bench.estimates(t, groups)
-    return {name: None if row is None else _gain(*row) for name, row in found.items()}
+    gains = {name: _gain(*row) for name in names if (row := found[name]) is not None}
+    adjusted = significance.holm([gain["p"] for gain in gains.values()])
+    known = {name: corrected(g, float(p)) for (name, g), p in zip(gains.items(), adjusted, strict=True)}
+    return {name: known.get(name) for name in names}
 
 
 def _gain(e: Estimates, index: int) -> dict[str, Any]:
@@ -147,14 +164,17 @@ def _gain(e: Estimates, index: int) -> dict[str, Any]:
 
 
 def corrected(gain: Mapping[str, Any], p_holm: float) -> dict[str, Any]:
-    """A gain among others: verdict and interval after Holm's correction; `ci_alone` is that of one look."""
-    alone = gain["ci"]
-    if gain.get("parts"):  # results of earlier releases have none
+    """A gain among others: verdict and interval after Holm's correction; `ci_alone` is that of one look.
+
+    A gain that was corrected before, for a smaller table, is corrected anew.
+    """
+    alone, clear = list(gain.get("ci_alone", gain["ci"])), p_holm < LEVEL
+    if gain.get("parts"):
         e = significance.from_parts(gain["mean"], gain["parts"])
         ci = [float(v) for v in e.interval(significance.corrected_level(gain["p"], p_holm))[0]]
-    else:
-        ci = list(alone)
-    return {**gain, "ci": ci, "ci_alone": alone, "p_holm": p_holm, "clear": p_holm < LEVEL}
+    else:  # results of earlier releases have none: the least that agrees with the verdict
+        ci = alone if clear else [min(alone[0], 0.0), max(alone[1], 0.0)]
+    return {**gain, "ci": ci, "ci_alone": alone, "p_holm": p_holm, "clear": clear}
 
 
 def _class_gains(t: Tally, bench: Bench) -> list[dict[str, Any]]:

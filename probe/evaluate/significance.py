@@ -29,9 +29,12 @@ so what they show only ever adds to what the images show:
 with Student's t of S - 1 degrees of freedom. With kappa = 1 this is never too narrow at any level (Banerjee
 1961), and far too wide where seeds do not differ. kappa = 1 + 6/S (1/(S - 1) + 1 - interaction / images)
 spends that where it can: for normal errors the chance of a false alarm is then at most 1.16 times the
-nominal one, at 5, 1 and 0.1 %, whatever the seeds' variance is (`test_significance.py` integrates it). With
-two seeds t is 12.7: their spread is hardly known, and the interval says so. With one seed the interval is
-about that one trained head; what another seed would give cannot be known.
+nominal one, from 5 % to one in a million, whatever the seeds' variance is (`test_significance.py` integrates
+it). Seeds' means come in steps of one image, so two or three of them agree to the last image far more often
+than normal ones would; the variance of rounding to such a step, step^2 / 12, is part of `between`. Seeds
+that agree on every single image are the same head, and have no such part. With two seeds t is 12.7: their
+spread is hardly known, and the interval says so. With one seed the interval is about that one trained head;
+what another seed would give cannot be known.
 
 The p-value is the level at which the interval begins to hold 0, so the two are always of one mind.
 `tests/evaluate/test_coverage.py` tries all of this by simulation.
@@ -206,11 +209,12 @@ def estimates(t: Tally, weights: Floats) -> Estimates:
     mean = w @ t.mean
     by_seed = w @ t.by_seed.T  # M x S
     between = by_seed.var(axis=1, ddof=1) / seeds if seeds > 1 else np.zeros(len(w))
+    step = np.where(used, w / np.maximum(t.n, 1), np.inf).min(axis=1)  # what one image moves a seed's mean by
     return Estimates(
         mean=mean,
         center=mean + (w * shift).sum(axis=1),
         images=images,
-        between=between,
+        between=between + np.minimum(step**2 / (12 * seeds), interaction),
         interaction=np.minimum(interaction, images),
         curvature=ratio * (w**2 / n).sum(axis=1) if scale == GAIN else np.zeros(len(w)),
         seeds=seeds,

@@ -86,7 +86,8 @@ def group_gains(result: Result) -> Chart:
     return Chart(
         "group-gains",
         f"Gain over {words.against(versus['method'], versus.get('how'))}, in percentage points",
-        "Dots are gains, bars 95 % intervals over images and seeds. A bar that holds 0 is no clear change.",
+        "Dots are gains, bars 95 % intervals over images and seeds, corrected for their number (Holm). "
+        "A bar that holds 0 is no clear change.",
         columns,
         rows,
         {

@@ -8,7 +8,7 @@ from typing import Any
 
 from probe.report import words
 from probe.report.markup import element, text
-from probe.report.words import interval, percent, signed
+from probe.report.words import gained, interval, percent
 
 Row = Mapping[str, Any]  # of `test.by_class`
 SEARCH = (
@@ -118,7 +118,5 @@ def _gains(gains: Mapping[str, Row]) -> Iterator[Column]:
         gain = gains[row["name"]]
         return words.verdict(gain if gain["mean"] is not None else None)
 
-    yield Column(
-        "gain", lambda row: signed(gains[row["name"]]["mean"]), lambda row: gains[row["name"]]["mean"]
-    )
+    yield Column("gain", lambda row: gained(gains[row["name"]]), lambda row: gains[row["name"]]["mean"])
     yield Column("verdict", said, numeric=False, style=lambda row: f"verdict {words.TONE[said(row)]}")

@@ -12,7 +12,7 @@ from probe.report.chart import HEIGHT, Chart, hint, intervals, lines, quantity, 
 from probe.report.markup import element, table, text
 from probe.report.page import assemble, figure, section
 from probe.report.sections import remarks
-from probe.report.words import gain_interval, percent, plural, signed
+from probe.report.words import gain_interval, gained, percent, plural, signed
 
 Comparison = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ def _cell(statistic: Mapping[str, Any] | None) -> str:
     said = words.verdict(gain)
     hover = f"p after Holm {gain['p_holm']:.3g}: {said}"
     star = "*" if gain["clear"] else ""
-    bracket = element("span", f"({signed(gain['mean'])}{star})", cls=words.TONE[said], title=hover)
+    bracket = element("span", f"({gained(gain)}{star})", cls=words.TONE[said], title=hover)
     return f"{shown} {bracket}{element('small', gain_interval(gain['ci']), cls='interval')}"
 
 

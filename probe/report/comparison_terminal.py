@@ -79,6 +79,6 @@ def _ranking(rows: list[Mapping[str, Any]]) -> Table:
         on = f" {plain(words.data(row['data']), 10)}" if several else ""
         who = f"{plain(row['backbone'], 14)}{on} "
         who += plain(row["method"], NAMED - cell_len(who))
-        interval = f"{words.signed(gain['mean'])} ({words.gain_interval(gain['ci'])})"
+        interval = f"{words.gained(gain)} ({words.gain_interval(gain['ci'])})"
         table.add_row(Text(who), interval, Text(said, style=STYLES[said]))
     return table

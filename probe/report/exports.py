@@ -54,7 +54,7 @@ def cell(statistic: Mapping[str, Any] | None) -> str:
         return words.UNKNOWN
     gain = statistic["gain"]
     shown = words.percent(statistic["accuracy"])
-    return shown if gain is None else f"{shown} ({words.signed(gain['mean'])}{'*' if gain['clear'] else ''})"
+    return shown if gain is None else f"{shown} ({words.gained(gain)}{'*' if gain['clear'] else ''})"
 
 
 def by_data(comparison: Comparison) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:

@@ -8,7 +8,7 @@ from typing import Any
 from probe.report import words
 from probe.report.charts import method_of
 from probe.report.markup import definitions, element, table, text
-from probe.report.words import gain_interval, interval, percent, plural, signed
+from probe.report.words import gain_interval, gained, interval, percent, plural
 
 Result = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ def _gain(gain: Mapping[str, Any] | None, reference: str) -> str:
     if gain is None:
         return ""
     said = words.verdict(gain)
-    inside = f"{signed(gain['mean'])} over {text(reference)} ({gain_interval(gain['ci'])}): {said}"
+    inside = f"{gained(gain)} over {text(reference)} ({gain_interval(gain['ci'])}): {said}"
     return element("span", inside, cls=words.TONE[said])
 
 
@@ -145,6 +145,8 @@ def groups_table(result: Result) -> str:
         *(["gain"] if versus else []),
     ]
     caption = "A group's accuracy is the mean over its classes."
+    if versus:
+        caption += " The gains' intervals and verdicts are corrected for their number (Holm)."
     return element("div", table(heading, rows, caption=caption, numeric=2), cls="scroll", tabindex="0")
 
 

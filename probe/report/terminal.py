@@ -26,10 +26,6 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.1f}"
 
 
-def signed(fraction: float) -> str:
-    return f"{100 * fraction:+.2f}"
-
-
 def plain(name: str, width: int = NAME) -> str:
     """A class name fit for a terminal: nothing in it acts, and it is not too wide (some letters take two)."""
     clean = printable(name)
@@ -94,15 +90,15 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
     table = _table("classes", "right %", "95 % interval", first="left")
     if versus:
         against = plain(words.against(versus["method"], versus.get("how")))
-        table.add_column(Text(f"vs {against}\npoints (95 % interval)"), justify="right", no_wrap=True)
+        table.add_column(Text(f"vs {against}\npoints (95 %, Holm)"), justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)
 
     def row(label: str, accuracy: float, ci: Iterable[float], key: str) -> None:
         cells: list[str | Text] = [Text(label), percent(accuracy), " - ".join(percent(v) for v in ci)]
         if versus:
             gain = versus["gain"][key]
-            interval = "..".join(signed(v) for v in gain["ci"])
-            cells += [f"{signed(gain['mean'])} ({interval})", _verdict(gain)]
+            interval = words.gain_interval(gain["ci"], 2, "..")
+            cells += [f"{words.gained(gain, 2)} ({interval})", _verdict(gain)]
         table.add_row(*cells)
 
     row("overall", test["top1"], test["ci"], "overall")

@@ -12,6 +12,7 @@ FEW_SEEDS = {
     1: "one seed only: the intervals are about these trained heads, not about what other seeds would give",
     2: "two seeds hardly show how much seeds differ, so the intervals are wide; three or more narrow them",
 }
+SAME_HEAD = "every seed gives the same head here, so one was run: the intervals are about test images alone"
 TONE = {"better": "better", "worse": "worse", NO_CHANGE: "unclear", UNKNOWN: "unclear"}  # styles of the page
 
 
@@ -31,8 +32,23 @@ def interval(ci: Sequence[float] | None, digits: int = 1) -> str:
     return UNKNOWN if ci is None else " to ".join(percent(v, digits) for v in ci)
 
 
-def gain_interval(ci: Sequence[float] | None, digits: int = 1) -> str:
-    return UNKNOWN if ci is None else " to ".join(signed(v, digits) for v in ci)
+def gain_interval(ci: Sequence[float] | None, digits: int = 1, joint: str = " to ") -> str:
+    """An interval that does not hold 0 never looks as if it did: it gets as many digits as that takes."""
+    if ci is None:
+        return UNKNOWN
+    if ci[0] > 0 or ci[1] < 0:
+        digits = _digits(min(ci, key=abs), digits)
+    return joint.join(signed(v, digits) for v in ci)
+
+
+def gained(gain: Mapping[str, Any], digits: int = 1) -> str:
+    """The mean of a gain; a clear one never looks like nothing."""
+    return signed(gain["mean"], _digits(gain["mean"], digits) if gain["clear"] else digits)
+
+
+def _digits(fraction: float, least: int) -> int:
+    """How many digits it takes to see a percentage; it ends where floats do."""
+    return next((d for d in range(least, 9) if float(f"{100 * fraction:.{d}f}") != 0), least)
 
 
 def verdict(gain: Mapping[str, Any] | None) -> str:
@@ -46,7 +62,8 @@ def verdict(gain: Mapping[str, Any] | None) -> str:
 
 def remarks(result: Mapping[str, Any]) -> list[str]:
     """What to keep in mind about a run: its own remarks, and what its number of seeds cannot show."""
-    few = FEW_SEEDS.get((result.get("versus") or {}).get("seeds", 0))
+    run, asked = len(result["seeds"]), (result.get("recipe") or {}).get("seeds", 0)
+    few = SAME_HEAD if asked > run else FEW_SEEDS.get(run)
     return [*(result.get("remarks") or []), *([few] if few else [])]
 
 

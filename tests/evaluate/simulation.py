@@ -13,7 +13,6 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from probe.evaluate.judge import Bench, Outcome, judge, versus
-from probe.evaluate.significance import LEVEL, holm
 
 WHAT = ("overall", "mean_per_class", "easy", "medium", "hard")
 SMALL = (0.05, 0.01, 0.001)  # levels at which p-values of equal methods are counted
@@ -44,14 +43,9 @@ class Cell:
 
     @property
     def border(self) -> bool:
-        """Is there so little to see that care must make intervals wide?
-
-        Fewer than 20 errors expected in a third of the classes, or seeds whose spread is hidden: less than a
-        quarter of the variance that the luck of single predictions, about 2/3 p (1 - p), gives a mean.
-        """
+        """Do seeds not differ at all, or are fewer than 20 errors expected in a third of the classes?"""
         third = self.images * max(self.classes // 3, 1)
-        luck = 0.67 * self.accuracy * (1 - self.accuracy) / (third if self.alike else self.images)
-        return third * (1 - self.accuracy) < 20 or (self.spread / 100) ** 2 < luck / 4
+        return self.spread == 0 or round(third * (1 - self.accuracy)) < 20
 
     def levels(self, more: float = 0.0) -> np.ndarray:
         """The class accuracies; with `more`, those of a better method."""
@@ -75,10 +69,12 @@ class Counts:
     optimistic: int = 0  # intervals of a group's accuracy that lie above the truth
     pessimistic: int = 0
     small: dict[float, int] = field(default_factory=lambda: defaultdict(int))  # p <= a where nothing differs
-    smallest: float = 1.0
+    small_classes: dict[float, int] = field(default_factory=lambda: defaultdict(int))  # the same of classes
+    smallest: float = 1.0  # of all
     tests: int = 0  # p-values counted in `small`
+    class_tests: int = 0
     false_classes: int = 0  # tables with a class called clear where nothing differs
-    false_groups: int = 0  # tables with a group called clear, after Holm
+    false_groups: int = 0  # the same of overall, mean per class and groups
     split_minds: int = 0  # verdicts that contradict their interval
 
     def rate(self, name: str) -> float:
@@ -143,7 +139,7 @@ def _count_gain(
     counts: Counts, result: dict, truth: np.ndarray, weights: dict[str, np.ndarray], kind: str = ""
 ) -> None:
     for name, gain in result["gain"].items():
-        counts.covered[f"{kind}gain {name}"] += _inside(gain["ci"], float(weights[name] @ truth))
+        counts.covered[f"{kind}gain {name}"] += _inside(gain["ci_alone"], float(weights[name] @ truth))
         counts.split_minds += gain["clear"] == _inside(gain["ci"], 0)
     rows = result["by_class"]
     counts.covered[f"{kind}gain class"] += float(
@@ -154,10 +150,12 @@ def _count_gain(
 
 def _count_alarms(counts: Counts, result: dict) -> None:
     p = np.array([result["gain"][name]["p"] for name in WHAT])
-    counts.false_groups += bool((holm(p) < LEVEL).any())
+    counts.false_groups += any(result["gain"][name]["clear"] for name in WHAT)
     counts.false_classes += any(row["clear"] for row in result["by_class"])
-    every = np.append(p, [row["p"] for row in result["by_class"]])
-    counts.smallest = min(counts.smallest, float(every.min()))
-    counts.tests += len(WHAT)
+    classes = np.array([row["p"] for row in result["by_class"]])
+    counts.smallest = min(counts.smallest, float(p.min()), float(classes.min()))
+    counts.tests += len(p)
+    counts.class_tests += len(classes)
     for level in SMALL:
         counts.small[level] += int((p <= level).sum())
+        counts.small_classes[level] += int((classes <= level).sum())

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,27 @@ def test_elements_leave_out_what_is_not_given():
         markup.element("td", "1", cls="number", data_value="", scope=None)
         == '<td class="number" data-value="">1</td>'
     )
+
+
+def test_a_clear_gain_never_looks_like_nothing():
+    assert words.gain_interval((0.0003, 0.004)) == "+0.03 to +0.40"
+    assert words.gain_interval((-0.004, -0.00002), 2, "..") == "−0.400..−0.002"
+    assert words.gain_interval((-0.0003, 0.004)) == "0.0 to +0.4"  # it holds 0, and looks it
+    assert words.gained({"mean": 0.0004, "clear": True}) == "+0.04"
+    assert words.gained({"mean": 0.0004, "clear": False}) == "0.0"
+    assert words.gained({"mean": None, "clear": False}) == "–"
+
+
+@pytest.mark.parametrize(("seeds", "said"), [(1, "one seed"), (2, "two seeds"), (3, None)])
+def test_too_few_seeds_are_said_with_or_without_a_comparison(seeds, said):
+    for versus in (None, {"seeds": seeds}):
+        remarks = words.remarks({"seeds": [{}] * seeds, "versus": versus})
+        assert [r.startswith(said or "") for r in remarks] == [True] * bool(said)
+
+
+def test_seeds_that_cannot_differ_are_not_called_too_few():
+    (said,) = words.remarks({"seeds": [{}], "recipe": {"seeds": 5}})
+    assert said.startswith("every seed gives the same head")
 
 
 def test_numbers_as_people_read_them():
