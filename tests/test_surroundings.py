@@ -124,6 +124,13 @@ def test_a_word_that_accelerate_does_not_know_is_one_line(world, tmp_path):
     assert "ACCELERATE_*" in one_line(done.stderr, done=done)
 
 
+def test_a_locale_without_the_letters_of_a_class_is_told_the_way_out(world):
+    """The name is a good one: to rename the folder would be bad advice."""
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = probe_process(*extract_words(world), env=env)
+    assert "set PYTHONUTF8=1" in one_line(done.stderr, done=done)
+
+
 HOMELESS = """
 import pwd, sys
 def unknown(user):
