@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 from backbones.reading import expanded
@@ -28,13 +29,13 @@ def refuse_strangers(*paths: Path, way_out: str = "give another --cache") -> Non
     """Raise if one of these exists and belongs to another user: what was computed there is only their word.
 
     The one check for all that is taken up again: cache entries, checkpoints, run folders. Root's are taken:
-    who is root could have changed anything here.
+    who is root could have changed anything here. A link counts too: whoever made it chose what is read.
     """
     if os.environ.get(TRUST) == "1" or not hasattr(os, "geteuid"):
         return
-    for path in paths:
+    for path, followed in product(paths, (False, True)):
         with suppress(OSError):  # not there, or not to be read: whoever reads it says so
-            owner = path.stat().st_uid
+            owner = path.stat(follow_symlinks=followed).st_uid
             if owner not in (os.geteuid(), 0):
                 raise UserError(
                     f"{path} belongs to another user ({_name(owner)}), who may have written anything there; "

@@ -14,6 +14,13 @@ from typing import NamedTuple
 NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 MEETING = ("MASTER_ADDR", "MASTER_PORT")  # where the processes find each other; alone they mean nothing
 ASKED = "PROBE_PROCESSES"  # how many processes our launcher was told to start, over all machines
+LOCAL_SIZE = "LOCAL_WORLD_SIZE"  # how many of the processes are on this machine; not every launcher says it
+# MPI's and a cluster's words for the same: we never follow them, and Accelerate would where ours are missing.
+MPI = (
+    *("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    *(f"{kind}_COMM_WORLD_{name}" for kind in ("OMPI", "MV2") for name in ("RANK", "SIZE")),
+    *(f"{kind}_COMM_WORLD_LOCAL_{name}" for kind in ("OMPI", "MV2") for name in ("RANK", "SIZE")),
+)
 LAUNCHERS = (ASKED, "TORCHELASTIC_RUN_ID")  # each is set by a program that started all of the processes
 
 
@@ -58,12 +65,24 @@ def size() -> int:
     return (place() or ALONE).size
 
 
+def local_size() -> int:
+    """How many of them are on this machine; 1 where nobody says so."""
+    try:
+        return max(1, int(os.environ[LOCAL_SIZE]))
+    except (KeyError, ValueError):
+        return 1
+
+
 def drop_strays() -> None:
-    """Take variables out of the environment that are no whole set: libraries would believe them; say so."""
-    strays = {name: os.environ[name] for name in NUMBERS if name in os.environ}
-    if strays and not inside():
-        for name in strays:
-            del os.environ[name]
+    """Take variables out of the environment that are no whole set: libraries would believe them; say so.
+
+    That one process is process 0 of 1, as clusters tell every job, is true and not worth a line.
+    """
+    if inside():
+        return
+    found = {name: os.environ.pop(name) for name in (*NUMBERS, LOCAL_SIZE, *MPI) if name in os.environ}
+    strays = {name: value for name, value in found.items() if name in NUMBERS or value not in ("0", "1")}
+    if strays:
         told = ", ".join(f"{name}={value}" for name, value in strays.items())
         wanted = ", ".join((*NUMBERS, *MEETING))
         print(f"note: {told!a} in the environment is ignored: no launcher's set ({wanted})", file=sys.stderr)

@@ -45,7 +45,7 @@ def shared(world, tmp_path, monkeypatch):
     def theirs(*paths):
         if os.geteuid() == 0:
             for path in paths:
-                os.chown(path, STRANGER, -1)
+                os.chown(path, STRANGER, -1, follow_symlinks=False)
         else:
             monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
 
@@ -109,6 +109,17 @@ def test_one_file_of_a_stranger_in_our_folder_is_enough(world, shared, way, file
     run, theirs = shared
     theirs(run / file)
     assert refused(probe_command(world, *WAYS[way](world, run)))
+
+
+@pytest.mark.parametrize("way", ["report", "predict", "groups"])
+def test_a_strangers_link_is_not_followed_even_to_our_own_run(world, shared, way):
+    """They chose which of our runs it is."""
+    run, theirs = shared
+    link = run.parent / "latest"
+    link.symlink_to(run)
+    assert probe_command(world, *WAYS[way](world, link)).exit_code == 0
+    theirs(link)
+    assert refused(probe_command(world, *WAYS[way](world, link)))
 
 
 def test_loose_predictions_of_another_user_are_data(world, shared):

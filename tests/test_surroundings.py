@@ -13,6 +13,7 @@ from PIL import Image
 
 PROBE = (sys.executable, "-m", "probe.cli")
 DATA = ("--backbone", "cifar-resnet20", "--l2", "1", "--method", "erm", "features.workers=0")
+SGD = ("--solver", "sgd", "train.epochs=1", "train.lr=0.1")  # trains by Accelerate
 STRAYS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "PROBE_PROCESSES")
 
 
@@ -92,6 +93,42 @@ def test_a_meeting_place_alone_is_no_world(world):
     done = probe_process(*extract_words(world), env={"MASTER_ADDR": "host", "MASTER_PORT": "1"})
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("already there") == 2
+
+
+@pytest.mark.parametrize("size", ["x", "", "-1", "9" * 5000])
+def test_a_stray_size_of_the_machine_is_no_traceback(world, tmp_path, size):
+    env = {"LOCAL_WORLD_SIZE": size, "PROBE_CACHE": str(tmp_path)}
+    done = probe_process(*extract_words(world)[:-2], env=env)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+MPI = {"PMI_RANK": "1", "PMI_SIZE": "2"}
+OPEN_MPI = {f"OMPI_COMM_WORLD_{name}": number for name, number in (("RANK", "1"), ("SIZE", "2"))}
+
+
+@pytest.mark.parametrize("left", [MPI, OPEN_MPI])
+def test_the_numbers_of_mpi_start_no_training_on_several_processes(world, tmp_path, left):
+    done = probe_process(*run_words(world, tmp_path), *SGD, env=left)
+    assert "in the environment is ignored" in one_line(done.stderr, 0, done=done)
+    assert len(list(tmp_path.glob("*/result.json"))) == 1
+
+
+def test_a_cluster_that_says_one_of_one_is_not_worth_a_line(world):
+    done = probe_process(*extract_words(world), env={"PMI_RANK": "0", "PMI_SIZE": "1"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_word_that_accelerate_does_not_know_is_one_line(world, tmp_path):
+    done = probe_process(*run_words(world, tmp_path), *SGD, env={"ACCELERATE_USE_CPU": "maybe"})
+    assert "ACCELERATE_*" in one_line(done.stderr, done=done)
+
+
+def test_a_locale_without_the_letters_of_a_class_is_told_the_way_out(world):
+    """The name is a good one: to rename the folder would be bad advice."""
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = probe_process(*extract_words(world), env=env)
+    assert "set PYTHONUTF8=1" in one_line(done.stderr, done=done)
 
 
 HOMELESS = """

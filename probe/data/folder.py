@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -109,7 +110,9 @@ def _check_text(names: Iterable[str], folder: Path) -> None:
     """File names are bytes to the system, and those that are no text could be written into no result."""
     for name in names:
         if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
-            raise UserError(f"{folder} holds {name!r}, whose name is no valid UTF-8; rename it")
+            encoding = sys.getfilesystemencoding()
+            way_out = "rename it" if encoding == "utf-8" else "set PYTHONUTF8=1, or rename it"
+            raise UserError(f"{folder} holds {name!r}, whose name is no valid {encoding.upper()}; {way_out}")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

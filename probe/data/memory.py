@@ -8,11 +8,12 @@ are decoded at full speed; an image that needs more than all of it is decoded al
 from __future__ import annotations
 
 import multiprocessing
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.context import BaseContext
+
+from probe import world
 
 UNIT = 16 << 20  # bytes; an image below one takes nothing
 LEAST = 1 << 30  # bytes of a budget, shared by the training processes of one machine
@@ -27,9 +28,8 @@ class Budget:
 
     def __init__(self, streams: int, start: BaseContext | None = None) -> None:
         """`start` is how processes come to be that will be given the budget, if not in the usual way."""
-        processes = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
         self.unit = UNIT
-        self.units = max(LEAST // processes, EACH_STREAM * streams, UNIT) // UNIT
+        self.units = max(LEAST // world.local_size(), EACH_STREAM * streams, UNIT) // UNIT
         start = start or multiprocessing.get_context()
         self._free = start.Semaphore(self.units)
         self._collecting = start.Lock()

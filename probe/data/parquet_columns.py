@@ -37,8 +37,8 @@ class Part:
 def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, ...]) -> Part:
     """The small columns of a file; no two files of a split need to name or store them alike."""
     with tables.plain_errors(path):
-        file = tables.opened(path)
         state = file_state(path)
+        file = tables.opened(path)
         features = _features(file.schema_arrow)
         image = _image_column(file, features, image_hints, path)
         label = _label_column(file.schema_arrow, features, label_hints, path)
@@ -47,8 +47,10 @@ def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, 
         labels = _plain(columns[label], path)
     _check_embedded(file, image, path)
     groups = tuple(file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups))
+    where = File(path, groups, state, image)
+    where.check_same()  # the columns were read by opening it again
     return Part(
-        File(path, groups, state, image),
+        where,
         labels,
         tables.texts(columns["id"]) if with_id else [None] * len(labels),
         _declared(features.get(label, {}), path),

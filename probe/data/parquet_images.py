@@ -47,8 +47,13 @@ class File:
 
     path: Path
     groups: tuple[int, ...]  # rows in each row group
-    state: tuple[int, int]  # size and mtime when it was opened, to notice an exchanged file
+    state: tuple[int, int, int]  # `file_state` before it was opened, to notice an exchanged file
     column: str  # of its images, as read: "image.bytes" of a struct, or "image" of plain binary
+
+    def check_same(self) -> None:
+        """Raise if another file stands there now: its rows are not those whose labels were read."""
+        if file_state(self.path) != self.state:
+            raise UserError(f"{self.path} has changed while it was being read; start again")
 
 
 class ParquetImages(Images):
@@ -81,6 +86,8 @@ class ParquetImages(Images):
                 cache=self._cache,
             )
             found.update(zip(rows, values, strict=True))
+        for file in self._files:
+            file.check_same()
         in_order = b"".join(found[file.path] for file in self._files)
         return np.frombuffer(in_order, dtype=np.uint8).reshape(-1, 32)
 
@@ -151,17 +158,12 @@ class _Reader:
             return os.pread(raw.fileno(), length, start)
 
     def _open_raw(self, f: int) -> BinaryIO:
-        self._check_same(f)
+        self._files[f].check_same()
         return self._files[f].path.open("rb", buffering=0)
 
     def _open_table(self, f: int) -> pq.ParquetFile:
-        self._check_same(f)
+        self._files[f].check_same()
         return tables.opened(self._files[f].path, memory_map=True)
-
-    def _check_same(self, f: int) -> None:
-        path = self._files[f].path
-        if file_state(path) != self._files[f].state:
-            raise UserError(f"{path} has changed while it was being read; start again")
 
     def _group(self, place: tuple[int, int]) -> pa.ChunkedArray:
         if place in self._held:
@@ -238,6 +240,8 @@ def column_chunk(file: pq.ParquetFile, group: int, column: str) -> pq.ColumnChun
     return next(chunk for chunk in chunks if chunk.path_in_schema == column)
 
 
-def file_state(path: Path) -> tuple[int, int]:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
+def file_state(path: Path) -> tuple[int, int, int]:
+    """Size, mtime and inode: by the last one, files of one size and time that change places are noticed."""
+    with tables.plain_errors(path):
+        stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino

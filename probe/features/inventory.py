@@ -104,10 +104,16 @@ def _folders(root: Path) -> list[Path]:
 
 
 def _is_entry(folder: Path, name: str | None) -> bool:
-    """Is it an entry of this name? It holds files of one, or nothing yet."""
+    """Is it an entry of this name? It holds files of one, or nothing yet.
+
+    In a shared cache the entries of other users are closed to us, as ours are to them: not ours to list.
+    """
     if name is None or not ENTRY_NAME.fullmatch(name) or folder.is_symlink() or not folder.is_dir():
         return False
-    inside = list(folder.iterdir())
+    try:
+        inside = list(folder.iterdir())
+    except (PermissionError, FileNotFoundError):  # the latter: removed since it was seen
+        return False
     return not inside or any(map(made_here, inside))
 
 
@@ -182,6 +188,7 @@ def _shape(path: Path) -> dict[str, Any] | None:
     from safetensors import SafetensorError, safe_open
 
     try:
+        reading.regular(path)  # a pipe would be waited for
         with safe_open(path, framework="numpy") as file:
             part = file.get_slice("features")
             rows, dim = part.get_shape()

@@ -31,7 +31,7 @@ def accelerator(settings: Train, folder: Path | None = None) -> Any:
 
     Batch-norm and class statistics are equal on all processes already, so buffers are not broadcast.
     """
-    from accelerate import Accelerator, DistributedDataParallelKwargs
+    from accelerate import DistributedDataParallelKwargs
     from accelerate.state import AcceleratorState
 
     for tracker in settings.trackers:
@@ -43,7 +43,7 @@ def accelerator(settings: Train, folder: Path | None = None) -> Any:
     # Accelerate imports DeepSpeed wherever it is installed, which then says on stdout what it found.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     AcceleratorState._reset_state()  # a process may train several times, in different precisions
-    found = Accelerator(
+    found = _made(
         # Without this word a CPU world of many processes silently becomes many worlds of one.
         cpu=not torch.cuda.is_available(),
         mixed_precision=PRECISION[settings.precision],
@@ -65,6 +65,16 @@ def accelerator(settings: Train, folder: Path | None = None) -> Any:
             f"{started} processes were started but {found.num_processes} see each other; see `launch`"
         )
     return found
+
+
+def _made(**options: Any) -> Any:
+    """Accelerate's object; what it does not understand of the environment is one line."""
+    from accelerate import Accelerator
+
+    try:
+        return Accelerator(**options)
+    except ValueError as error:
+        raise UserError(f"Accelerate cannot start: {error}; check ACCELERATE_* in the environment") from error
 
 
 def engine(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,6 +11,7 @@ import pytest
 from tiny_data import encoded, picture, write_parquet, write_parquet_folder
 
 import probe.data
+from probe import tables
 from probe.data import parquet_images
 from probe.errors import UserError
 
@@ -184,3 +187,39 @@ def test_a_file_exchanged_during_the_run_is_noticed(parquet_folder):
     write_parquet(parquet_folder / "train-00000-of-00001.parquet", [0, 1] * 9)
     with pytest.raises(UserError, match="has changed"):
         train[0]
+
+
+@pytest.mark.parametrize("rows", [2, 6, 18])
+def test_a_file_exchanged_before_it_is_hashed_is_noticed(parquet_folder, rows):
+    """Its digests would stand beside the labels of the other file."""
+    train = probe.data.load(parquet_folder)["train"]
+    write_parquet(parquet_folder / "train-00000-of-00001.parquet", [0, 1] * (rows // 2), seed=50)
+    with pytest.raises(UserError, match="has changed"):
+        train.fingerprint  # noqa: B018 - it hashes
+
+
+def test_a_file_exchanged_while_its_labels_are_read_is_noticed(parquet_folder, monkeypatch):
+    read = tables.columns
+
+    def exchange(path, *rest):
+        write_parquet(path, [1, 0, 1, 0, 1, 0], seed=50)
+        return read(path, *rest)
+
+    monkeypatch.setattr(tables, "columns", exchange)
+    with pytest.raises(UserError, match=r"has changed|cannot read"):
+        probe.data.load(parquet_folder)
+
+
+def test_files_of_one_size_and_time_that_change_places_are_noticed(tmp_path):
+    for name, labels in (("train-0", [0, 1]), ("train-1", [1, 0]), ("test", [0, 1])):
+        write_parquet(tmp_path / f"{name}.parquet", labels, images=[encoded(picture(i)) for i in range(2)])
+    one, other = tmp_path / "train-0.parquet", tmp_path / "train-1.parquet"
+    assert one.stat().st_size == other.stat().st_size
+    for path in (one, other):
+        os.utime(path, ns=(0, 10**18))
+    train = probe.data.load(tmp_path)["train"]
+    one.rename(tmp_path / "aside")
+    other.rename(one)
+    (tmp_path / "aside").rename(other)
+    with pytest.raises(UserError, match="has changed"):
+        train.fingerprint  # noqa: B018 - it hashes

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
+import sys
+from pathlib import Path
 
 import feature_world as world
 import pytest
@@ -39,6 +42,31 @@ def test_entries_are_listed_with_shape_dtype_size_and_state(cache):
     assert [entry.date for entry in inventory.entries(cache)] == sorted(
         (e.date for e in listed.values()), reverse=True
     )
+
+
+def test_a_pipe_in_place_of_a_shard_is_not_waited_for(cache):
+    shard = next(cache.glob("tiny-pets-train-*/00000-*"))
+    shard.unlink()
+    os.mkfifo(shard)
+    words = [sys.executable, "-m", "probe.cli", "cache", "ls", "--cache", str(cache)]
+    listed = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert "damaged" in listed.stdout, listed.stderr
+
+
+def test_closed_entries_of_other_users_are_left_alone(cache, monkeypatch):
+    """Tests may run as root, to whom no folder is closed."""
+    closed, listing = next(cache.glob("tiny-pets-train-*")), Path.iterdir
+
+    def refuse(folder):
+        if folder == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return listing(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert set(states(cache)) == {"tiny-pets-test", "tiny-cars-test"}
+    assert inventory.verify(cache) == []
+    assert len(inventory.remove(cache, everything=True)) == 2
+    assert [path.name for path in cache.glob("tiny-*")] == [closed.name]
 
 
 def test_unfinished_and_damaged_entries_say_so(cache):

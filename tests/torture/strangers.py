@@ -105,6 +105,8 @@ def prepare_checkpoints(folder: Path) -> Case:
 
 VALUES = ("0", "1", "2", "7", "-1", "x", "", "1e3", " 1", "127.0.0.1")
 NAMES = (*world.NUMBERS, *world.MEETING)
+OTHERS = (world.LOCAL_SIZE, *world.MPI)  # never a launcher's set, whatever they say
+TRAINED = ("--solver", "sgd", "train.epochs=1", "train.lr=0.1")  # by Accelerate, which believes all of them
 
 
 def prepare_environment(folder: Path) -> Case:
@@ -122,14 +124,16 @@ def prepare_environment(folder: Path) -> Case:
         odd = luck.choice(
             [{}, {}, {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, {"PROBE_CACHE": "~nobody-of-that-name"}]
         )
-        environment = {**odd, **left}
-        child = Child([*words, "--out", str(out)], out / "said", environment=environment, before=hasten)
+        others = {name: luck.choice(VALUES) for name in luck.sample(OTHERS, luck.randrange(4))}
+        environment = {**odd, **left, **others}
+        asked = [*words, *luck.choice([(), TRAINED]), "--out", str(out)]
+        child = Child(asked, out / "said", environment=environment, before=hasten)
         code = child.ended(60.0)
         assert "Traceback" not in child.err, last_line(child.err)
         if code == 2:
-            check_line(child.err.splitlines(keepends=True)[-1], f"{left} {odd}")
+            check_line(child.err.splitlines(keepends=True)[-1], f"{environment}")
             return
-        assert code == 0, f"{left} {odd}: exit code {code}, {last_line(child.err)}"
+        assert code == 0, f"{environment}: exit code {code}, {last_line(child.err)}"
         written = list(out.glob("*/result.json"))
         assert written or "process 0 writes the results" in child.err, f"{left}: nothing was written"
         told = [name for name in world.NUMBERS if name in left]

@@ -50,8 +50,9 @@ class World:
             **WAYS[way],
             **more,
         }
-        steps = {"batch_size": 8, "checkpoint_minutes": EVERY_STEP}
-        content["train"] = {**steps, **WAYS[way].get("train", {}), **more.get("train", {})}
+        if "train" in content:  # an exact probe has none, and refuses settings without effect
+            steps = {"batch_size": 8, "checkpoint_minutes": EVERY_STEP}
+            content["train"] = {**steps, **WAYS[way].get("train", {}), **more.get("train", {})}
         return recipe.build(content)
 
     def recipe_file(self, way: str, **more: Any) -> Path:
