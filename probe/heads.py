@@ -25,7 +25,7 @@ from probe.errors import UserError, nearest
 class Head(nn.Module, ABC):
     """What the training loop, the losses and the export know of a head."""
 
-    scale_free = False  # do its scores stay the same when its weights are multiplied by a number?
+    sized = True  # does the size of its weights matter, so that a strength can be about it?
 
     def __init__(self, dim: int, num_classes: int) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Linear(Head):
 class Cosine(Head):
     """scale x cos(w_k, h), no bias; the scale is fixed, or learned through its logarithm."""
 
-    scale_free = True
+    sized = False
 
     def __init__(
         self, dim: int, num_classes: int, *, scale: float = 30.0, learn_scale: bool = False, seed: int = 0

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe import losses, scaling
+from probe import losses, methods, scaling
 from probe.errors import UserError, nearest
 from probe.evaluate import groups, metrics
 from probe.fitted import FittedHead
@@ -77,10 +77,11 @@ class Problem:
     def loss(self, method: Method, rows: NDArray[np.int64] | None = None) -> Any:
         """The method's loss, with the counts and statistics of these rows only."""
         y = self.y if rows is None else self.y[rows]
-        stats = None
-        if "features" in losses.info(method.name).needs:
+        stats, row = None, losses.info(method.name)
+        if "features" in row.needs:
             p = losses.catalogue.resolve(method.name, method.params).get("p", 2.0)
-            stats = ClassStats.from_features(part(self.raw, rows), y, self.num_classes, p=p)
+            seen = self.X if row.owns_head else self.raw  # a classifier is where the features are scaled to
+            stats = ClassStats.from_features(part(seen, rows), y, self.num_classes, p=p)
         counts = np.bincount(y, minlength=self.num_classes)
         return losses.make(
             method.name, num_classes=self.num_classes, class_counts=counts, stats=stats, **method.params
@@ -186,11 +187,15 @@ def with_frequency(problem: Problem, method: Method, solver: Solver, held: NDArr
     EF(c) is the mean probability that a plain probe gives class c on samples of class c that it has not seen;
     cross-fitting lets every training row be such a sample once.
     """
-    if losses.catalogue.resolve(method.name, method.params).get("frequency", ()) is not None:
+    name, params = methods.catalogue.resolve(method.name, method.params)[1]  # of the loss inside
+    if params.get("frequency", ()) is not None:
         return method
     l2 = strength(problem, solver, held, _paths(problem, PLAIN))["l2"]
     _, own = groups.crossfit(problem.y, problem.num_classes, held_out_probabilities(problem, l2))
-    return Method(name=method.name, **{**method.params, "frequency": np.maximum(own, 1e-3).tolist()})
+    filled = {**params, "frequency": np.maximum(own, 1e-3).tolist()}
+    if name == method.name:
+        return Method(name=name, **filled)
+    return Method(name=method.name, **{**method.params, methods.catalogue.INNER: {"name": name, **filled}})
 
 
 def _ridge(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Fit:

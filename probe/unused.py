@@ -27,9 +27,26 @@ class Rule:
         return any(key == own or key.startswith(f"{own}.") for own in self.keys)
 
 
-def _cosine_head(r: Recipe) -> bool:
+def _owns_head(r: Recipe) -> bool:
+    """Is the classifier the loss's own (LGM's Gaussians)?"""
+    return methods.inner(r.method.name, r.method.params).owns_head
+
+
+def _unscaled_head(r: Recipe) -> bool:
+    """One whose weights have a direction, or a place, and no size that a strength could be about."""
     takes = methods.inner(r.method.name, r.method.params).takes
-    return r.train.head == "cosine" or (r.train.head == "auto" and takes == "cosines")
+    return _owns_head(r) or r.train.head == "cosine" or (r.train.head == "auto" and takes == "cosines")
+
+
+def _from_scratch(r: Recipe) -> bool:
+    from probe.material import from_scratch  # which imports torch
+
+    return from_scratch(r)
+
+
+def _optimizer(r: Recipe) -> str:
+    """What is used where none is given: `probe.train.families` and `probe.train.sgd`."""
+    return r.train.optimizer or ("adamw" if r.finetune and not _from_scratch(r) else "sgd")
 
 
 def _starts_from_solver(r: Recipe) -> bool:
@@ -38,15 +55,17 @@ def _starts_from_solver(r: Recipe) -> bool:
 
 
 def _fits_batch(r: Recipe) -> bool:
-    batch = r.train.batch_size  # None: it follows the data, and is not known yet
-    return batch is None or not isinstance(r.train.micro_batch, int) or r.train.micro_batch <= batch
+    largest = r.train.batch_size or LARGEST_BATCH
+    return not isinstance(r.train.micro_batch, int) or r.train.micro_batch <= largest
 
+
+LARGEST_BATCH = 256  # where none is given: on features, and at most on images, where it follows the data
 
 NEEDS_IMAGES = tuple(
     f"train.{name}"
     for name in (
         *("augment", "start", "layer_decay", "batch_norm", "drop_path"),
-        *("grad_checkpointing", "channels_last", "compile", "wise"),
+        *("grad_checkpointing", "channels_last", "compile", "wise", "workers"),
     )
 )
 
@@ -70,12 +89,25 @@ RULES = (
     ),
     Rule(
         ("solver.l2", "solver.grid"),
-        lambda r: r.solver.name != "sgd" or r.finetune or not _cosine_head(r),
-        "a cosine head's scores do not depend on the size of its weights; train.weight_decay is its decay",
+        lambda r: r.solver.name != "sgd" or r.finetune or not _unscaled_head(r),
+        "this method's head has no size to be penalised; train.weight_decay is its decay",
+    ),
+    Rule(
+        ("solver.l2", "solver.grid"),
+        lambda r: r.solver.name != "sgd" or r.finetune or r.train.weight_decay is None,
+        "train.weight_decay is given, and is the penalty of a step; use one of the two",
+    ),
+    Rule(
+        ("solver",),
+        lambda r: not _from_scratch(r),
+        "a net that is trained from scratch has no features to solve anything on",
+    ),
+    Rule(
+        ("train.head",), lambda r: not _owns_head(r), "this method's loss has a head of its own, and no other"
     ),
     Rule(("solver.grid",), lambda r: r.solver.l2 is None, "solver.l2 is given, so no strength is searched"),
     Rule(("solver.tol",), lambda r: r.solver.name == "lbfgs", "it is for --solver lbfgs"),
-    Rule(("train.momentum",), lambda r: r.train.optimizer != "adamw", "adamw has none; it is for sgd"),
+    Rule(("train.momentum",), lambda r: _optimizer(r) != "adamw", "adamw has none; it is for sgd"),
     Rule(("train.micro_batch",), _fits_batch, "a batch is smaller; give at most train.batch_size"),
     Rule(
         ("train.augment.operations", "train.augment.magnitude"),

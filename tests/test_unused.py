@@ -9,6 +9,7 @@ from probe.errors import UserError
 
 TRAINED = {"solver": "sgd", "method": "erm"}
 TUNED = {"finetune": True, "method": "erm"}
+SCRATCH = {"backbone": "cifar-resnet20"}
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,17 @@ TUNED = {"finetune": True, "method": "erm"}
         ({**TUNED, "train": {"augment": {"alpha": 0.2}}}, "train.augment.alpha=0.2", "mixup"),
         ({**TUNED, "train": {"augment": {"magnitude": 5}}}, "train.augment.magnitude=5", "randaugment"),
         ({"data": {"name": "digits", "profile": "step"}}, "data.profile=step", "data.imbalance"),
+        ({**TRAINED, "train": {"micro_batch": 300}}, "train.micro_batch=300", "at most train.batch_size"),
+        ({**TRAINED, "train": {"workers": 3}}, "train.workers=3", "--finetune"),
+        ({**TUNED, "train": {"momentum": 0.5}}, "train.momentum=0.5", "adamw has none"),
+        (
+            {"method": "erm", "solver": {"name": "sgd", "l2": 3}, "train": {"weight_decay": 0.1}},
+            "solver.l2=3.0",
+            "train.weight_decay is given",
+        ),
+        ({"solver": {"name": "sgd", "l2": 1}, "method": "lgm"}, "solver.l2=1.0", "train.weight_decay"),
+        ({"solver": "sgd", "method": "lgm", "train": {"head": "cosine"}}, "train.head=cosine", "of its own"),
+        ({**TUNED, **SCRATCH, "solver": {"l2": 3}}, "solver.l2=3.0", "from scratch"),
     ],
 )
 def test_a_setting_that_nothing_reads_is_refused_before_anything_is_computed(content, key, why):
@@ -61,7 +73,9 @@ def test_a_setting_that_nothing_reads_is_refused_before_anything_is_computed(con
             "solver": {"name": "sgd", "l2": 1, "grid": "coarse"},
             "train": {"lr": 0.1, "micro_batch": 8},
         },
-        {**TUNED, "solver": {"l2": 3.0}, "train": {"start": "probe", "momentum": 0.5, "micro_batch": "auto"}},
+        {**TUNED, "solver": {"l2": 3.0}, "train": {"start": "probe", "micro_batch": "auto"}},
+        {**TUNED, "train": {"optimizer": "sgd", "momentum": 0.5}},
+        {**TUNED, **SCRATCH, "train": {"momentum": 0.5}},
         {**TUNED, "train": {"augment": {"policy": "randaugment", "magnitude": 5}}},
         {"data": {"name": "digits", "imbalance": 10, "profile": "step"}},
     ],

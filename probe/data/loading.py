@@ -56,6 +56,11 @@ def _whole(name: str, root: str | Path | None, revision: str | None, cache: str 
         raise UserError(
             f'root is a local copy of a registered data set, and "{name}" has none; give the folder'
         )
+    here = row.hub is None if row is not None else folder.exists()
+    if revision is not None and (here or root is not None):
+        raise UserError(
+            f'revision {revision} is one of the hub\'s, and "{name}" is read from here; leave it out'
+        )
     if row is not None and row.hub is None:
         return _dataset(name, row, digits.read(), "embedded")
     if row is not None and root is not None:

@@ -21,6 +21,7 @@ FEATURE_METHODS: tuple[Method, ...] = (
         ),
         needs=("features",),
         why="a Gaussian head of its own; not convex",
+        owns_head=True,
     ),
     Method(
         "cmic",

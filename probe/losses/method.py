@@ -59,6 +59,7 @@ class Method:
     why: str = "acts, but is not convex"  # the reason for `frozen`, one line
     balanced: str = "unchanged: it uses no counts"  # what it becomes when all classes have one size
     soft_targets: bool = False  # accepts N x K probabilities (Mixup, CutMix)
+    owns_head: bool = False  # is the classifier a part of the loss?
 
     @property
     def defaults(self) -> dict[str, Any]:

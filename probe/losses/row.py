@@ -58,7 +58,10 @@ class EffectiveFrequency(RowLoss):
 
     def __init__(self, problem: Problem, *, frequency: Sequence[float] | Tensor | None, tau: float) -> None:
         if frequency is None:
-            raise UserError(f"ef needs frequency, {problem.num_classes} held-out mean probabilities")
+            raise UserError(
+                f"ef needs method.frequency, {problem.num_classes} held-out mean probabilities, one a class; "
+                "probes on frozen features find it by themselves"
+            )
         ef = torch.as_tensor(frequency, dtype=torch.float64, device="cpu")
         if ef.shape != (problem.num_classes,) or not bool((ef > 0).all()):
             raise UserError(f"ef: frequency must be {problem.num_classes} positive numbers")

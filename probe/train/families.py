@@ -114,6 +114,11 @@ def resolve(settings: Train, kind: Family, images: int) -> Train:
     to be searched for."""
     optimizer, defaults = row(kind, settings.optimizer)
     batch = settings.batch_size or batch_size(images, defaults.batch_size)
+    if isinstance(settings.micro_batch, int) and settings.micro_batch > batch:
+        raise UserError(
+            f"train.micro_batch={settings.micro_batch} would change nothing: "
+            f"a batch of these {images} images is {batch}; give at most that, or train.batch_size"
+        )
     per_epoch = max(1, math.ceil(images / batch))
     epochs = settings.epochs or max(defaults.epochs, min(LONGEST, math.ceil(STEPS / per_epoch)))
     augment = settings.augment

@@ -138,8 +138,7 @@ class Training:
         with checkpoint.claimed(self.folder, self.rank, self.device), StopRequest() as self.stop:
             if not self._resume():
                 self._begin()
-            if self.progress.found is not None:
-                self.rate = self.progress.found["lr"]
+            self._find_rate()
             self._saved = time.monotonic()
             for stage in range(self.position.stage, len(stages)):
                 self._run_stage(stage, stages[stage])
@@ -151,14 +150,19 @@ class Training:
         return self.progress
 
     def _begin(self) -> None:
-        """Before step 0. What a search found is saved, so that it is not searched for again."""
+        """The first line of the log."""
         tried = {"micro_batch": self.micro_batch} if self.settings.micro_batch == "auto" else {}
         if self.about or tried:
             self.log.write({"step": 0, **(self.about or {}), **tried})
-        if self.search is not None:
+
+    def _find_rate(self) -> None:
+        """Before step 0. What a search found is saved, so that it is not searched for again."""
+        if self.search is not None and self.progress.found is None:
             found = self.progress.found = self.search(self)
             self.log.write({"step": 0, "search": found})
-            self._save()
+            self.save()
+        if self.progress.found is not None:
+            self.rate = self.progress.found["lr"]
 
     def _run_stage(self, stage: int, epochs: int) -> None:
         if self.position.epoch == self.position.step == 0:
@@ -179,7 +183,7 @@ class Training:
                 p.stage = stage + 1 if last else stage
                 late = self.folder is not None and self._late(self.between_checkpoints)
                 if any(distributed.largest(int(late), device=self.device)):
-                    self._save()
+                    self.save()
 
     def _run_epoch(self, epoch: int, epochs: int, advance: Any) -> None:
         p = self.position
@@ -307,13 +311,13 @@ class Training:
         late = self.folder is not None and self._late(60 * self.settings.checkpoint_minutes)
         received, due = distributed.largest(self.stop.signal, int(late), device=self.device)
         if received:
-            where = self._save()
+            where = self.save()
             if self.rank == 0:
                 saved = f"; saved in {where}; the same command goes on from there" if where else ""
                 print(f"stopped after step {self.position.steps}{saved}", file=sys.stderr)
             raise Stopped(128 + received)
         if due:
-            self._save()
+            self.save()
 
     def _late(self, seconds: float) -> bool:
         """By this process's clock, which is no other's."""
@@ -326,7 +330,8 @@ class Training:
             if self._last is not None and found is not None:
                 raise self._last.diverged_after(found) from None
 
-    def _save(self) -> Path | None:
+    def save(self) -> Path | None:
+        """A checkpoint of now, where there is a folder for it; every process calls it."""
         path = None
         self._check(*snapshot.FAULTS)
         if self.folder is not None and (self.rank == 0 or self.engine.parted):

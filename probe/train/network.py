@@ -57,6 +57,8 @@ class Network(nn.Module):
 class OwnHead(Head):
     """The classifier of a loss that owns one (LGM's Gaussians), as a head."""
 
+    sized = False  # a centre has a place; a penalty would pull it away from its class, to zero
+
     def __init__(self, loss: Any, dim: int) -> None:
         super().__init__(dim, loss.num_classes)
         self.loss = loss

@@ -47,25 +47,31 @@ class Search:
     head: Mapping[str, Tensor]  # the network's weights at a trial's start, where they are not the training's
 
     def __call__(self, training: Training) -> dict[str, Any]:
-        """The rate ("lr"), why, and what each rate came to. The training is left as it was found."""
-        steps = trial_steps(training, len(self.rates))
+        """The rate ("lr"), why, and what each rate came to. The training is left as it was found.
+
+        What a trial came to is saved: a search that was killed goes on with the rates that are left.
+        """
+        steps, done = trial_steps(training, len(self.rates)), training.progress.trials
         method, scaler = shards.snapshot(training.method.state_dict()), training.accelerator.scaler
         scale = None if scaler is None else scaler.state_dict()
         y = torch.as_tensor(np.array(self.held.labels))
-        training.restart(self.head)
-        start = training.evaluate(self.held)
-        ends: dict[float, Tensor | None] = {}
         with bar("finding the rate", len(self.rates) * steps, "steps", show=training.show) as advance:
-            for rate in self.rates:
-                ends[rate] = self._end(training, rate, steps, advance)
+            advance(max(0, len(done) - 1) * steps)
+            for rate in (0.0, *self.rates)[len(done) :]:
+                training.restart(self.head)
+                end = self._end(training, rate, steps, advance) if rate else training.evaluate(self.held)
                 shards.load(training.method, method)
                 if scaler is not None:
                     scaler.load_state_dict(scale)
-                training.restart(self.head)
-        training.restart()
-        after = {rate: None if z is None else losses(z, y) for rate, z in ends.items()}
-        rate, why = choose(losses(start, y), after)
-        rows = [_row("start", start, y), *(_row(rate, z, y) for rate, z in ends.items())]
+                training.restart()
+                done.append(_trial(rate, end, y))
+                if rate:
+                    training.save()
+        start, *ends = (_losses(trial) for trial in done)
+        assert start is not None
+        rate, why = choose(start, dict(zip(self.rates, ends, strict=True)))
+        rows = [{key: trial[key] for key in ("rate", "loss", "accuracy")} for trial in done]
+        done.clear()
         about = {"why": why, "steps": steps, "rows": len(y), "tried": rows}
         return {"lr": _agreed(rate, training.device), **about}
 
@@ -123,11 +129,17 @@ def _worse(one: Tensor, other: Tensor) -> bool:
     return float(gap.mean()) > float(gap.std(correction=0)) / max(1, len(gap) - 1) ** 0.5
 
 
-def _row(rate: float | str, scores: Tensor | None, y: Tensor) -> dict[str, Any]:
+def _trial(rate: float, scores: Tensor | None, y: Tensor) -> dict[str, Any]:
+    """What a rate came to, as a checkpoint holds it; rate 0 is the start, and no scores are a divergence."""
+    name = rate or "start"
     if scores is None:
-        return {"rate": rate, "loss": None, "accuracy": None}
-    right = float((scores.argmax(dim=1) == y).double().mean())
-    return {"rate": rate, "loss": float(losses(scores, y).mean()), "accuracy": right}
+        return {"rate": name, "loss": None, "accuracy": None, "losses": None}
+    rows, right = losses(scores, y), float((scores.argmax(dim=1) == y).double().mean())
+    return {"rate": name, "loss": float(rows.mean()), "accuracy": right, "losses": rows.tolist()}
+
+
+def _losses(trial: dict[str, Any]) -> Tensor | None:
+    return None if trial["losses"] is None else torch.tensor(trial["losses"], dtype=torch.float64)
 
 
 def _agreed(rate: float, device: torch.device) -> float:
@@ -141,5 +153,8 @@ def _stop_if_asked(training: Training) -> None:
     (received,) = distributed.largest(training.stop.signal, device=training.device)
     if received:
         if training.rank == 0:
-            print("stopped while finding the rate; the same command begins anew", file=sys.stderr)
+            print(
+                "stopped while finding the rate; the same command goes on with the rates that are left",
+                file=sys.stderr,
+            )
         raise Stopped(128 + received)

@@ -38,7 +38,7 @@ class Train(Section):
     batch_size: int | None = Field(None, gt=0)  # samples an optimiser step sees, over all processes
     # Samples a process holds at once; auto: what fits into memory. What couples samples of a batch (pairs,
     # class weights, batch-norm) then acts within a micro-batch.
-    micro_batch: int | Literal["auto"] | None = None
+    micro_batch: Annotated[int, Field(gt=0)] | Literal["auto"] | None = None
     sampler: Literal["instance", "sqrt", "balanced", "pairs"] = "instance"  # which samples an epoch holds
     head: Literal["auto", "linear", "cosine", "etf", "adapter"] = "auto"  # auto: what the method's loss takes
     # The head at step 0. auto: on pretrained weights the exact probe (LP-FT), class means for a cosine head.

@@ -54,7 +54,7 @@ def probe_sgd(
     show: bool = True,
 ) -> Fit:
     """A head trained by SGD. `held` rows choose the strength and, with `keep: best`, the epoch."""
-    from probe.probing import Fit
+    from probe.probing import Fit, with_frequency
 
     settings = settings or Train()
     check(method, settings)
@@ -62,9 +62,11 @@ def probe_sgd(
         raise UserError("sample weights are for the exact solver; use solver lbfgs")
     if settings.augment != Train().augment:
         raise UserError("augmentation changes images, and cached features have none; fine-tune instead")
+    method = with_frequency(problem, method, solver, held)
     kept = np.setdiff1d(np.arange(len(problem.y)), held) if settings.selects else np.arange(len(problem.y))
     plan = _plan(problem, method, settings, kept, seed)
-    record = {} if plan.head.scale_free else _strength(problem, method, solver, held)
+    searched = plan.head.sized and settings.weight_decay is None
+    record = _strength(problem, method, solver, held) if searched else {}
     decay, l2 = plan.decay(settings, record.get("l2"))
     training = _training(
         problem, method, settings, plan, held, decay=decay, seed=seed, folder=folder, show=show
@@ -73,6 +75,8 @@ def probe_sgd(
     trained = training.release()
     # A linear head starts at zero; AdamW's decay is a shrinking of weights, and no term of an objective.
     penalty = decay if isinstance(plan.head, Linear) and training.task.optimizer == "sgd" else 0.0
+    if penalty > 0:
+        record.setdefault("l2", l2)  # what a given decay stands for
     size = training.batch_size
     outcome.check(trained, training.start, training.feed, size=size, seed=seed, decay=penalty)
     head = _in_plain_coordinates(export.fitted(plan.head, problem.scaling), plan.ease)
@@ -104,7 +108,8 @@ class Plan:
         """The weight decay of a step, and the strength that it stands for in the exact objective.
 
         That is a sum of v CE, and steps see its mean, over sum v. The scores of a cosine head do not depend
-        on the size of its weights: no strength belongs to it, and its decay is that of any training.
+        on the size of its weights, and a Gaussian's centre has a place: no strength belongs to either, and
+        their decay is that of any training.
         """
         size = 1.0 if self.ease.spread is None else float(self.ease.spread[0])
         weight = None if self.rows is None else self.rows.weight

@@ -36,6 +36,7 @@ class Progress:
     epochs: list[dict[str, Any]] = field(default_factory=list)  # a row an epoch: loss, validation
     best: dict[str, Any] | None = None  # the row of the best epoch
     loss_sum: float = 0.0  # of the running epoch
+    trials: list[dict[str, Any]] = field(default_factory=list)  # of a search that has not ended
     found: dict[str, Any] | None = None  # by a search before step 0: the rate, and what it was chosen from
 
 

@@ -118,6 +118,9 @@ def test_unknown_names_are_answered_with_the_nearest(tmp_path):
     for name in (tmp_path, "digits"):
         with pytest.raises(UserError, match="root is a local copy of a registered data set"):
             probe.data.load(name, root=tmp_path)
+    for name, root in ((tmp_path, None), ("digits", None), ("pets", tmp_path)):
+        with pytest.raises(UserError, match="revision abc is one of the hub's"):
+            probe.data.load(name, root=root, revision="abc")
 
 
 def test_a_relative_folder_of_one_word_is_a_folder(tmp_path, monkeypatch):

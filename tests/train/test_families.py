@@ -5,6 +5,7 @@ import math
 import pytest
 import timm
 import torch
+from pydantic import ValidationError
 
 import backbones
 from backbones import registry
@@ -81,6 +82,14 @@ def test_any_number_of_images_gives_enough_steps_and_no_endless_training(images)
     assert 5 <= done.epochs <= families.LONGEST
     assert per_epoch * done.epochs >= families.STEPS or done.epochs == families.LONGEST
     assert done.warmup_epochs == pytest.approx(0.1 * done.epochs)
+
+
+def test_a_micro_batch_above_the_batch_of_these_images_is_refused():
+    with pytest.raises(UserError, match=r"micro_batch=64 would change nothing.* 150 images is 16"):
+        families.resolve(Train(micro_batch=64), "convnet", 150)
+    assert families.resolve(Train(micro_batch=64, batch_size=128), "convnet", 150).micro_batch == 64
+    with pytest.raises(ValidationError):
+        Train(micro_batch=0)
 
 
 def test_fine_tuning_without_a_method_is_plain_and_probing_is_not():

@@ -82,7 +82,40 @@ def test_a_training_that_is_taken_up_after_a_kill_does_not_search_again(tmp_path
     assert same_bits(weights(resumed), weights(whole))
 
 
-def test_asked_to_stop_while_it_searches_it_stops_and_saves_no_trial(tmp_path, capsys):
+@pytest.mark.parametrize("trial", [1, 2])
+def test_a_search_that_was_killed_goes_on_with_the_rates_that_are_left(tmp_path, trial):
+    whole = searching()
+    whole.run()
+    killed, steps = searching(tmp_path), rates.trial_steps(whole, len(RATES))
+    _steps_before(killed, stop_at=trial * steps + 2)
+    with pytest.raises(KeyboardInterrupt):
+        killed.run()
+    resumed = searching(tmp_path)
+    made = _steps_before(resumed)
+    resumed.run()
+    assert len(made) == (len(RATES) - trial) * steps  # the trials that ended are not made again
+    assert resumed.progress.found == whole.progress.found
+    assert same_bits(weights(resumed), weights(whole))
+    assert not resumed.progress.trials
+
+
+def _steps_before(training, stop_at=None):
+    """The steps that a search makes, counted in a list; the one at `stop_at` is not made."""
+    made, make, judged = [], training.windows, training.search.feed
+
+    def counted(feed, *args):
+        for window in make(feed, *args):
+            if feed is judged:
+                if len(made) == stop_at:
+                    raise KeyboardInterrupt
+                made.append(window)
+            yield window
+
+    training.windows = counted
+    return made
+
+
+def test_asked_to_stop_while_it_searches_it_stops_and_saves_no_half_trial(tmp_path, capsys):
     training = searching(tmp_path)
     step = training.method.step
 

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from training_world import blobs
+from training_world import D, blobs
 
 from probe import probing
 from probe.errors import UserError
+from probe.methods import grammar
 from probe.probing import Problem
 from probe.recipe import Method, Solver
 from probe.scaling import Scaling
@@ -130,6 +131,36 @@ def test_memory_mapped_features_train_to_the_same_bits(tmp_path):
     mapped = Problem(raw=load_file(tmp_path / "x.safetensors")["x"], y=y, class_names=names)
     assert torch.equal(
         fit(mapped, epochs=2).head.tensors["weight"], fit(problem(), epochs=2).head.tensors["weight"]
+    )
+
+
+@pytest.mark.parametrize("name", ["lgm", "jtt(lgm)"])
+def test_gaussian_classes_start_at_the_means_of_scaled_features_and_no_strength_pulls_them_away(name):
+    plain = problem()
+    scaled = problem(shift=3.0, size=0.2, scaling=Scaling(*torch.tensor([[3.0], [0.2]]).expand(2, D)))
+    method, solver = Method(**grammar.parse(name)), Solver(name="sgd")
+    ends = [probe_sgd(p, method, solver, NONE, settings=Train(epochs=9), show=False) for p in (plain, scaled)]
+    assert all("l2" not in end.record for end in ends)
+    guesses = [end.head.scores(p.raw).argmax(1) for end, p in zip(ends, (plain, scaled), strict=True)]
+    assert float((guesses[0] == guesses[1]).float().mean()) > 0.99
+    assert (guesses[0].numpy() == plain.y).mean() > 0.8
+
+
+def test_a_given_decay_is_the_strength_that_is_recorded():
+    """And none is searched for beside it: there are no held-out rows here."""
+    p = problem()
+    found = fit(p, l2=None, weight_decay=0.02, **WHOLE)
+    exact = probing.fit(p, Method(name="erm"), Solver(l2=found.record["l2"]), NONE).head.tensors["weight"]
+    assert float((found.head.tensors["weight"] - exact).norm()) < 0.02 * float(exact.norm())
+
+
+@pytest.mark.parametrize("name", ["ef", "sam(ef)"])
+def test_effective_frequencies_are_found_for_a_trained_probe_too(name):
+    p, method = problem(), Method(**grammar.parse(name))
+    exact = probing.with_frequency(p, Method(name="ef"), Solver(l2=4.0), NONE)
+    found = probe_sgd(p, method, Solver(name="sgd", l2=4.0), NONE, settings=Train(epochs=40), show=False)
+    assert torch.allclose(
+        found.loss.rows().shift.double(), p.loss(exact).rows().shift.double(), rtol=1e-5, atol=1e-6
     )
 
 
