@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from backbones import reading
-from probe import sums
+from probe import sums, tables
 from probe.errors import UserError
 from probe.evaluate.judge import Outcome
 from probe.files import write_atomic
@@ -99,8 +98,7 @@ def read(path: Path, ids: Sequence[str]) -> list[Predictions]:
     """What a run wrote about its own method, which stands first; its test images must be these, in order."""
     sums.check(path)
     try:
-        reading.regular(path)
-        table = pq.ParquetFile(path).read()
+        table = tables.opened(path).read()
         columns = {name: _array(table[name].combine_chunks()) for name in table.column_names}
         mine = columns["method"] == columns["method"][0]
         parts = [{k: v[mine & (columns["seed"] == s)] for k, v in columns.items()} for s in _seeds(columns)]

@@ -235,7 +235,7 @@ class Entry:
         for number, path in other.present().items():
             with suppress(FileNotFoundError):
                 if number not in own and not other.problems([path]):
-                    tensors = load(path.read_bytes())
+                    tensors = load(reading.content(path, reading.WEIGHTS))
                     self.save(number, tensors["features"], tensors["labels"], tensors["index"])
         other.drop(other.present().values())
 

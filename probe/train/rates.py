@@ -29,7 +29,7 @@ from probe.train.window import Diverged
 if TYPE_CHECKING:
     from probe.train.loop import Training
 
-BUDGET = 0.2  # part of the training's steps that all trials together may take
+BUDGET = 0.5  # part of the training's steps that all trials together may take
 SHORTEST, LONGEST = 8, 50  # steps of a trial
 WARMUP = 0.1  # part of a trial
 SAFER = 1 / 3  # of the smallest rate, where every one does harm
@@ -99,7 +99,7 @@ class Search:
 
 
 def trial_steps(training: Training, rates: int) -> int:
-    """How long a trial is: its share of a fifth of the training's steps, within bounds."""
+    """How long a trial is: its share of half of the training's steps, within bounds."""
     total = training.sampler_of().steps * sum(training.method.stages(training.task.epochs))
     return max(1, min(LONGEST, max(SHORTEST, int(BUDGET * total / rates))))
 

@@ -174,12 +174,12 @@ def test_being_surer_without_being_better_counts_for_nothing():
     assert torch.allclose(rates.losses(z, y).mean(), rates.losses(4 * z, y).mean(), rtol=2e-3)
 
 
-def test_the_search_is_a_small_part_of_the_training():
+def test_the_search_takes_at_most_half_as_many_steps_as_the_training():
     for epochs in (1, 3, 20, 200):
         training = searching(epochs=epochs)
         steps = rates.trial_steps(training, len(RATES))
         assert steps <= rates.LONGEST
-        assert steps * len(RATES) <= max(0.25 * 13 * epochs, rates.SHORTEST * len(RATES))
+        assert steps * len(RATES) <= max(0.5 * 13 * epochs, rates.SHORTEST * len(RATES))
 
 
 def main(out: Path) -> None:
