@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from probe import interrupts
+from probe.system import interrupts
 
 interrupts.guard()
 

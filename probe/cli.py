@@ -27,9 +27,9 @@ from probe.flags import (
     recipe_from,
     world_options,
 )
-from probe.printable import printable
+from probe.system.safe_text import printable
+from probe.system.world import rank
 from probe.train.launch import World, launch
-from probe.world import rank
 
 
 def say(value: Any, as_json: bool, lines: Iterable[str]) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import click
 
-from probe import interrupts, streams, world
+from probe import streams
 from probe.errors import UserError
-from probe.files import WAYS_OUT
+from probe.system import interrupts, world
+from probe.system.atomic import WAYS_OUT
+from probe.system.world import inside, rank
 from probe.train.launch import GO_ON
-from probe.world import inside, rank
 
 ALONE = 2.0  # seconds after which a process that is still there is the only one that failed
 
@@ -73,7 +74,7 @@ class Commands(click.Group):
             raise
         except OSError as error:
             streams.failure()
-            # Files are written with their names (`probe.files.named_failures`): this was a stream.
+            # Files are written with their names (`probe.system.atomic.named_failures`): this was a stream.
             where = "cannot write to standard output: " if error.errno in WAYS_OUT else "the system refuses: "
             streams.tell(f"error: {where}{error.strerror or error}")
             sys.exit(2)

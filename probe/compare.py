@@ -18,11 +18,11 @@ from probe import reuse
 from probe.comparison import against, assemble, of_runs, row_of
 from probe.errors import UserError
 from probe.methods import grammar
-from probe.progress import bar
 from probe.recipe import Recipe, build, override
 from probe.reference import ERM, PROBE, SAME
 from probe.report import runs
 from probe.reuse import Present
+from probe.system.progress import bar
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,9 @@ def save(
     comparison: Mapping[str, Any], folder: Path, *, plots: bool = False, cache: Path | None = None
 ) -> Path:
     """Write the comparison as JSON, CSV, Markdown, LaTeX and a page, and its charts as files."""
-    from probe.files import staged_folder, write_atomic
     from probe.report import comparison_page, exports
     from probe.report import plots as static
+    from probe.system.atomic import staged_folder, write_atomic
 
     writers: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "comparison.json": lambda c: json.dumps(c, indent=2, allow_nan=False),

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from backbones import reading
-from probe import sums
 from probe.errors import UserError
 from probe.evaluate import elsewhere
 from probe.evaluate import groups as grouping
@@ -16,6 +15,7 @@ from probe.evaluate.significance import holm
 from probe.recipe import Recipe, build, group_source
 from probe.reference import SAME
 from probe.report import runs, words
+from probe.system import checksums
 
 SCHEMA = 1
 Row = dict[str, Any]
@@ -178,5 +178,5 @@ def _predictions(folder: Path) -> elsewhere.Foreign:
     path = folder / "predictions.parquet"
     if not path.is_file():
         raise UserError(f"{folder} has no predictions.parquet, which a comparison needs; run it again")
-    sums.check(path, reading.PREDICTIONS)
+    checksums.check(path, reading.PREDICTIONS)
     return elsewhere.read(path)

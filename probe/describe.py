@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe import data, environment
+from probe import data
 from probe.data import duplicates
 from probe.material import Material, device
 from probe.probing import Fit, Problem
 from probe.recipe import Recipe
+from probe.system import environment
 
 SCHEMA = 1
 

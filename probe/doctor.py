@@ -74,7 +74,7 @@ def _hub(_: Path | None) -> tuple[bool | None, str]:
 
 
 def _cache(cache: Path | None) -> tuple[bool | None, str]:
-    from probe.location import cache_root
+    from probe.system.cache_dir import cache_root
 
     root = cache_root(cache)
     there = next(folder for folder in (root, *root.parents) if folder.exists())

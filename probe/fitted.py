@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe import sums
 from probe.errors import UserError
-from probe.files import write_atomic
 from probe.scaling import NEUTRAL, FeatureMatrix, Scaling, blocks_of
+from probe.system import checksums
+from probe.system.atomic import write_atomic
 
 FORMAT = 1
 FILE = "head.safetensors"
@@ -110,7 +110,7 @@ def load(folder: Path) -> tuple[FittedHead, dict[str, Any]]:
     path = folder / FILE
     if not path.is_file():
         raise UserError(f"{folder} holds no {FILE}; give a run folder, as `probe run` writes it")
-    sums.check(path)
+    checksums.check(path)
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})["head"])

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from probe.system.world import inside
 from probe.train.launch import World, follow
-from probe.world import inside
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 plots_flag = click.option("--plots", is_flag=True, help="Also write every chart as SVG and PNG.")

@@ -23,12 +23,12 @@ import backbones
 from backbones import reading
 from backbones.loading import weights_path
 from backbones.preprocess import Preprocessing
-from probe.data.stat_index import RACY, file_state
 from probe.errors import UserError
 from probe.features.manifest import slug
-from probe.files import write_atomic
-from probe.location import cache_root, refuse_strangers
-from probe.seal import canonical, digest, sealed, unsealed
+from probe.system.atomic import write_atomic
+from probe.system.cache_dir import cache_root, check_owner
+from probe.system.digest_index import RACY, file_state
+from probe.system.sealed_json import canonical, digest, sealed, unsealed
 
 FOLDER = "backbones"
 LIBRARIES = ("mr2-probe", "torch", "torchvision", "timm", "open_clip_torch", "transformers")
@@ -75,7 +75,7 @@ def recall(
     if place is None:
         return None
     try:
-        refuse_strangers(place)
+        check_owner(place)
         body = unsealed(reading.text(place))
         numbers = Preprocessing(**{k: _tuples(v) for k, v in body["preprocessing"].items()})
         return Known(**{name: body[name] for name in NUMBERS}, preprocessing=numbers, load=load)

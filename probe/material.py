@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 import backbones
 from backbones.weights import Scratch
-from probe import data, features, known, world
+from probe import data, features, known
 from probe.data import Dataset, duplicates
 from probe.evaluate import groups
 from probe.features import FeatureSet, Matrix
 from probe.known import Known
 from probe.recipe import Recipe
+from probe.system import world
 
 Stage = Callable[[str], AbstractContextManager[None]]
 

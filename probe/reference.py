@@ -17,9 +17,9 @@ from probe.errors import UserError
 from probe.evaluate import predictions
 from probe.evaluate.predictions import Predictions
 from probe.material import from_scratch
-from probe.printable import one_line
 from probe.recipe import Recipe
-from probe.world import rank as rank_of_process
+from probe.system.safe_text import one_line
+from probe.system.world import rank as rank_of_process
 
 ERM = "erm"
 PROBE, SAME = "frozen probe", "same training"  # as tables and result.json say it

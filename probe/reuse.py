@@ -2,7 +2,7 @@
 
 A recipe names its data, its weights and its groups; what stands under those names can change. So a run is
 reused only where the fingerprints it stored are those of what its names mean now. Digests of unchanged files
-are remembered (`probe.data.stat_index`), and every data set and backbone is looked at once, so asking is
+are remembered (`probe.system.digest_index`), and every data set and backbone is looked at once, so asking is
 cheap.
 """
 
@@ -18,15 +18,15 @@ from backbones.reading import expanded
 from probe import data, material
 from probe.errors import UserError
 from probe.evaluate import groups
-from probe.location import OTHER_RUN, refuse_strangers
-from probe.printable import one_line
 from probe.recipe import Recipe, build
 from probe.report import runs
+from probe.system.cache_dir import OTHER_RUN, check_owner
+from probe.system.safe_text import one_line
 
 
 def stored(recipe: Recipe, folder: Path) -> dict[str, Any] | None:
     """The result in `folder` if it is whole and of this very recipe, else None."""
-    refuse_strangers(folder, way_out=OTHER_RUN)  # which a new run could only replace
+    check_owner(folder, way_out=OTHER_RUN)  # which a new run could only replace
     if not (folder / "predictions.parquet").is_file():
         return None
     try:

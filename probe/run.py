@@ -21,22 +21,23 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe import fitted, losses, methods, probing, reference, sums, unused
+from probe import fitted, losses, methods, probing, reference, unused
 from probe.describe import describe, remarks_and_margins
 from probe.errors import UserError
 from probe.evaluate import predictions
 from probe.evaluate.diagnostics.diagnose import Features, Model, diagnose
 from probe.evaluate.judge import Bench, Groups, judge, versus
 from probe.evaluate.predictions import Predictions
-from probe.files import staged_folder, write_atomic
-from probe.location import OTHER_RUN, refuse_strangers
 from probe.material import Material, from_scratch, gather
 from probe.probing import PLAIN, Fit, Problem
 from probe.ranking import Ranker
 from probe.recipe import Recipe
 from probe.reference import PROBE, SAME, Trained
 from probe.report import page, thumbnails
-from probe.world import rank as rank_of_process
+from probe.system import checksums
+from probe.system.atomic import staged_folder, write_atomic
+from probe.system.cache_dir import OTHER_RUN, check_owner
+from probe.system.world import rank as rank_of_process
 
 if TYPE_CHECKING:
     from probe.train import Tuned
@@ -97,7 +98,7 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     check(recipe)
     clock = Clock()
     work = out / f".{recipe.slug}"
-    refuse_strangers(out / recipe.slug, work, way_out=OTHER_RUN)
+    check_owner(out / recipe.slug, work, way_out=OTHER_RUN)
     material = gather(recipe, cache=cache, stage=clock)
     test = material.features["test"]
     fetch = partial(reference.fetch, ids=test.ids, cache=cache, out=out)
@@ -316,5 +317,5 @@ def write(
         write_atomic(staged / "log.jsonl", log)
         for name, content in pages.items():
             write_atomic(staged / name, content)
-        sums.record(staged, {path.name for path in staged.iterdir() if path.is_file()} - DRAWN_AGAIN)
+        checksums.record(staged, {path.name for path in staged.iterdir() if path.is_file()} - DRAWN_AGAIN)
     return folder

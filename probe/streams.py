@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 
-from probe.printable import one_line
+from probe.system.safe_text import one_line
 
 
 def settle() -> None:

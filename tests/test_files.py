@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from probe import files
 from probe.errors import UserError, nearest
+from probe.system import atomic
 
 
 def test_a_failed_folder_leaves_the_old_one_and_no_litter(tmp_path):
-    with files.staged_folder(tmp_path / "run") as folder:
+    with atomic.staged_folder(tmp_path / "run") as folder:
         (folder / "a").write_text("old")
-    with suppress(RuntimeError), files.staged_folder(tmp_path / "run") as folder:
+    with suppress(RuntimeError), atomic.staged_folder(tmp_path / "run") as folder:
         (folder / "a").write_text("new")
         raise RuntimeError
     assert (tmp_path / "run" / "a").read_text() == "old"
@@ -28,7 +28,7 @@ def test_a_failed_folder_leaves_the_old_one_and_no_litter(tmp_path):
 
 def test_a_finished_folder_replaces_the_old_one_whole(tmp_path):
     for name in ("a", "b"):
-        with files.staged_folder(tmp_path / "run") as folder:
+        with atomic.staged_folder(tmp_path / "run") as folder:
             (folder / name).write_text(name)
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["b"]
 
@@ -37,22 +37,22 @@ def test_a_killed_writers_litter_is_swept_by_the_next_one(tmp_path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     here = socket.gethostname()
-    litter = [tmp_path / f"{files.TEMPORARY}{name}-{dead.pid}@{here}-abcd" for name in ("run", "page")]
+    litter = [tmp_path / f"{atomic.TEMPORARY}{name}-{dead.pid}@{here}-abcd" for name in ("run", "page")]
     others = [f"run-{os.getpid()}@{here}-abcd", f"run-{dead.pid}@elsewhere-abcd", f"runs-{dead.pid}@{here}-a"]
-    alive = [tmp_path / f"{files.TEMPORARY}{name}" for name in others]
+    alive = [tmp_path / f"{atomic.TEMPORARY}{name}" for name in others]
     for path in (litter[0], *alive):
         path.mkdir()
     litter[1].touch()
-    with files.staged_folder(tmp_path / "run"):
+    with atomic.staged_folder(tmp_path / "run"):
         pass
-    files.write_atomic(tmp_path / "page", "whole")
+    atomic.write_atomic(tmp_path / "page", "whole")
     assert not any(path.exists() for path in litter)
     assert all(path.exists() for path in alive)
 
 
 def test_what_is_made_is_private_to_the_user(tmp_path):
-    files.write_atomic(tmp_path / "cache" / "entry" / "file", "")
-    with files.staged_folder(tmp_path / "runs" / "run"):
+    atomic.write_atomic(tmp_path / "cache" / "entry" / "file", "")
+    with atomic.staged_folder(tmp_path / "runs" / "run"):
         pass
     for folder in ("cache", "cache/entry", "runs", "runs/run"):
         assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o700
@@ -60,40 +60,40 @@ def test_what_is_made_is_private_to_the_user(tmp_path):
 
 def test_a_folder_is_replaced_in_one_step(tmp_path, monkeypatch):
     """There is no moment, however short, without the old folder or the new one."""
-    with files.staged_folder(tmp_path / "run") as folder:
+    with atomic.staged_folder(tmp_path / "run") as folder:
         (folder / "a").write_text("old")
     monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("two steps"))
-    with files.staged_folder(tmp_path / "run") as folder:
+    with atomic.staged_folder(tmp_path / "run") as folder:
         (folder / "a").write_text("new")
     assert (tmp_path / "run" / "a").read_text() == "new"
 
 
 def test_a_folder_is_replaced_where_two_cannot_be_swapped(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_exchange", lambda *_: False)
+    monkeypatch.setattr(atomic, "_exchange", lambda *_: False)
     for name in ("a", "b"):
-        with files.staged_folder(tmp_path / "run") as folder:
+        with atomic.staged_folder(tmp_path / "run") as folder:
             (folder / name).write_text(name)
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["b"]
 
 
-@pytest.mark.parametrize("number", files.WAYS_OUT)
+@pytest.mark.parametrize("number", atomic.WAYS_OUT)
 def test_every_failure_of_a_disk_is_one_line_that_names_the_file(tmp_path, monkeypatch, number):
     def failing(descriptor):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(UserError, match=f"cannot write {tmp_path / 'a'}: [^\n]*$"):
-        files.write_atomic(tmp_path / "a", b"x" * 3140)
+        atomic.write_atomic(tmp_path / "a", b"x" * 3140)
     assert list(tmp_path.iterdir()) == []
     if number in (errno.ENOSPC, errno.EIO):
         with pytest.raises(UserError, match=r"it needs 3.1 kB"):
-            files.write_atomic(tmp_path / "a", b"x" * 3140)
+            atomic.write_atomic(tmp_path / "a", b"x" * 3140)
 
 
 def test_two_writers_of_one_folder_both_succeed_and_one_of_them_stays(tmp_path):
     def write(name):
         for _ in range(50):
-            with files.staged_folder(tmp_path / "run") as folder:
+            with atomic.staged_folder(tmp_path / "run") as folder:
                 (folder / name).write_text(name)
 
     with ThreadPoolExecutor(2) as pool:
@@ -106,7 +106,7 @@ def test_two_writers_of_one_folder_both_succeed_and_one_of_them_stays(tmp_path):
 def test_an_unwritable_place_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file, not a folder"):
-        files.write_atomic(tmp_path / "file" / "x", "data")
+        atomic.write_atomic(tmp_path / "file" / "x", "data")
 
 
 def test_a_near_miss_is_suggested_and_a_far_one_lists_what_there_is():

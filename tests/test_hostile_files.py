@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import backbones
-from probe import sums
 from probe.errors import UserError
 from probe.evaluate import elsewhere
+from probe.system import checksums
 from probe.train import deepspeed_file, sharding
 
 pytestmark = pytest.mark.timeout(60)  # a pipe would be waited for without end
@@ -32,9 +32,9 @@ HOSTILE = pytest.mark.parametrize("hostile", [sparse, os.mkfifo, endless])
 @HOSTILE
 def test_a_list_of_checksums(tmp_path, hostile):
     (tmp_path / "result.json").write_text("{}")
-    hostile(tmp_path / sums.FILE)
+    hostile(tmp_path / checksums.FILE)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for read in (sums.check, sums.read):
+    for read in (checksums.check, checksums.read):
         with pytest.raises(UserError, match=r"cannot check .*: it (has|is)"):
             read(tmp_path / "result.json")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kB
@@ -110,7 +110,7 @@ def test_predictions_that_mix_names_and_numbers_are_refused_unless_the_names_are
 def test_predictions_of_a_run_that_are_gigabytes_are_not_even_hashed(tmp_path):
     from probe.report import runs
 
-    (tmp_path / sums.FILE).write_text(f"{'0' * 64}  predictions.parquet\n")
+    (tmp_path / checksums.FILE).write_text(f"{'0' * 64}  predictions.parquet\n")
     sparse(tmp_path / "predictions.parquet")
     with pytest.raises(UserError, match=r"it has 3,221 MB, and at most"):
         runs.report(tmp_path / "predictions.parquet")

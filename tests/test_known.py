@@ -10,9 +10,9 @@ import pytest
 
 import backbones
 from probe import known, recipe
-from probe.data import stat_index
 from probe.errors import UserError
 from probe.material import gather
+from probe.system import digest_index
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_known_backbone_whose_features_are_gone_extracts_them_again(weights, c
     words = ["--backbone", "effnet-lite0", "--weights", str(weights), "--image-size", "32"]
     command = [sys.executable, "-m", "probe.cli", "extract", *words, "--data", str(colours)]
     os.utime(weights, (1e9, 1e9))
-    time.sleep(max(0.0, stat_index.RACY / 1e9 - (time.time() - weights.stat().st_ctime)))
+    time.sleep(max(0.0, digest_index.RACY / 1e9 - (time.time() - weights.stat().st_ctime)))
     for _ in range(2):  # in processes of their own: what is imported when matters
         done = subprocess.run([*command, "--cache", tmp_path / "c"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -101,7 +101,7 @@ def test_weights_that_change_during_a_run_are_noticed(weights, colours, cache):
 
 
 def test_young_files_and_nets_without_weights_are_not_trusted(weights, cache, monkeypatch):
-    monkeypatch.setattr(known, "RACY", stat_index.RACY)
+    monkeypatch.setattr(known, "RACY", digest_index.RACY)
     assert known._place({"name": "effnet-lite0", "weights": str(weights)}, cache) is None
     assert known._place({"name": "cifar-resnet20", "weights": None}, cache) is None
 

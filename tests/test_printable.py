@@ -2,7 +2,7 @@
 
 import pytest
 
-from probe.printable import LONGEST, one_line, printable, visible
+from probe.system.safe_text import LONGEST, one_line, printable, visible
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What a user sees while something takes long, with and without a terminal."""
 
-from probe import progress
+from probe.system import progress
 
 
 def test_a_log_file_gets_a_line_now_and_then(monkeypatch, capsys):

@@ -11,11 +11,11 @@ from stored import accuracy, predictions
 
 import probe
 from probe import fitted, recipe
-from probe.data import stat_index
 from probe.errors import UserError
 from probe.predict import predict
 from probe.report.runs import read_result
 from probe.run import run
+from probe.system import digest_index
 
 SMALL = {"name": "effnet-lite0", "image_size": 32}
 
@@ -52,7 +52,7 @@ def test_the_folder_is_private_and_its_checksums_notice_a_changed_bit(finished, 
 
 
 def test_a_named_cache_holds_the_digests_of_the_images_too(finished, cache):
-    assert (cache / stat_index.NAME).is_file()
+    assert (cache / digest_index.NAME).is_file()
 
 
 def test_the_result_follows_the_published_schema(finished):

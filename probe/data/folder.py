@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from backbones import reading
-from probe.data import layout, stat_index
+from probe.data import layout
 from probe.data.images import UNREADABLE, Images
 from probe.data.split import Split
 from probe.errors import UserError
+from probe.system import digest_index
 
 EXTENSIONS = (
     ".jpg",
@@ -48,7 +49,7 @@ class FolderImages(Images):
 
     def hashed(self) -> np.ndarray:
         paths = [self._path(row) for row in range(len(self._files))]
-        found = stat_index.digests(
+        found = digest_index.digests(
             paths,
             lambda path: reading.sha256(path, LARGEST),
             lengths=[32] * len(paths),
@@ -58,7 +59,7 @@ class FolderImages(Images):
         return np.frombuffer(b"".join(found), dtype=np.uint8).reshape(len(paths), 32)
 
     def forget(self, row: int) -> None:
-        stat_index.forget(self._path(row), cache=self._cache)
+        digest_index.forget(self._path(row), cache=self._cache)
 
     def _path(self, row: int) -> Path:
         return self._root / self._files[row]

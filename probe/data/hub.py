@@ -15,9 +15,9 @@ from pathlib import Path
 from backbones import hub, reading
 from probe.data import layout, parquet
 from probe.errors import UserError
-from probe.files import write_atomic
-from probe.location import cache_root, refuse_strangers
-from probe.seal import sealed, unsealed
+from probe.system.atomic import write_atomic
+from probe.system.cache_dir import cache_root, check_owner
+from probe.system.sealed_json import sealed, unsealed
 
 CONVERTED = "refs/convert/parquet"
 PARALLEL = 4  # files downloaded at a time
@@ -108,7 +108,7 @@ def _record(path: Path, files: list[str]) -> None:
 
 def _recalled(path: Path) -> list[str] | None:
     try:
-        refuse_strangers(path.parent, path)
+        check_owner(path.parent, path)
         return list(unsealed(reading.text(path))["files"])
     except (OSError, ValueError, KeyError):
         return None

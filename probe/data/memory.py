@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.context import BaseContext
 
-from probe import world
+from probe.system import world
 
 UNIT = 16 << 20  # bytes; an image below one takes nothing
 LEAST = 1 << 30  # bytes of a budget, shared by the training processes of one machine

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from probe import tables
 from probe.data.parquet_images import File, column_chunk, file_state
 from probe.errors import UserError
+from probe.system import safe_parquet
 
 LABEL_NAMES = ("label", "labels", "class", "target")  # tried when no column says that it holds classes
 
@@ -36,14 +36,14 @@ class Part:
 
 def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, ...]) -> Part:
     """The small columns of a file; no two files of a split need to name or store them alike."""
-    with tables.plain_errors(path):
+    with safe_parquet.plain_errors(path):
         state = file_state(path)
-        file = tables.opened(path)
+        file = safe_parquet.opened(path)
         features = _features(file.schema_arrow)
         image = _image_column(file, features, image_hints, path)
         label = _label_column(file.schema_arrow, features, label_hints, path)
         with_id = "id" in file.schema_arrow.names and label != "id"
-        columns = tables.columns(path, file, [label, "id"] if with_id else [label])
+        columns = safe_parquet.columns(path, file, [label, "id"] if with_id else [label])
         labels = _plain(columns[label], path)
     _check_embedded(file, image, path)
     groups = tuple(file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups))
@@ -52,7 +52,7 @@ def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, 
     return Part(
         where,
         labels,
-        tables.texts(columns["id"]) if with_id else [None] * len(labels),
+        safe_parquet.texts(columns["id"]) if with_id else [None] * len(labels),
         _declared(features.get(label, {}), path),
     )
 
@@ -60,7 +60,7 @@ def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, 
 def _plain(labels: pa.ChunkedArray, path: Path) -> pa.Array:
     """Labels as int64 or string, whatever integer or text type they were written in."""
     kind = labels.type.value_type if pa.types.is_dictionary(labels.type) else labels.type
-    textual = tables.is_text(kind)
+    textual = safe_parquet.is_text(kind)
     if not (textual or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         raise UserError(f"{path}: labels are {kind}; a label is one integer or one string")
     plain = labels.cast(kind).cast(pa.string() if textual else pa.int64())
@@ -93,9 +93,9 @@ def _image_column(file: pq.ParquetFile, features: dict[str, dict], hints: tuple[
     leaves = {field.name: leaf for field in schema if (leaf := _leaf(field)) is not None}
     for name in (*hints, *declared, *leaves):
         if name in leaves:
-            tables.check_once(path, schema.names, [name])
+            safe_parquet.check_once(path, schema.names, [name])
             stored = [file.schema.column(i).path for i in range(len(file.schema))]
-            tables.check_once(path, stored, [leaves[name]])  # "image.bytes" can be a plain name too
+            safe_parquet.check_once(path, stored, [leaves[name]])  # "image.bytes" can be a plain name too
             return leaves[name]
     raise UserError(
         f"{path} has no image column (a struct with bytes, or binary); its columns: {_listed(schema)}"

@@ -28,10 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from probe import tables
-from probe.data import stat_index
 from probe.data.images import Images
 from probe.errors import UserError
+from probe.system import digest_index, safe_parquet
 
 T = TypeVar("T")
 
@@ -78,7 +77,7 @@ class ParquetImages(Images):
         found: dict[Path, bytes] = {}
         for column in dict.fromkeys(file.column for file in self._files):  # nearly always one
             rows = {file.path: sum(file.groups) for file in self._files if file.column == column}
-            values = stat_index.digests(
+            values = digest_index.digests(
                 list(rows),
                 partial(_digests_of, column=column),
                 lengths=[32 * n for n in rows.values()],
@@ -93,7 +92,7 @@ class ParquetImages(Images):
 
     def forget(self, row: int) -> None:
         file = self._files[self._place(row)[0]]
-        stat_index.forget(file.path, key=file.column, cache=self._cache)
+        digest_index.forget(file.path, key=file.column, cache=self._cache)
 
     def _place(self, row: int) -> tuple[int, int, int]:
         """File, row group and row within it."""
@@ -111,8 +110,8 @@ class ParquetImages(Images):
 
 
 def _digests_of(path: Path, *, column: str) -> bytes:
-    with tables.plain_errors(path):
-        file = tables.opened(path, memory_map=True)
+    with safe_parquet.plain_errors(path):
+        file = safe_parquet.opened(path, memory_map=True)
         groups = range(file.metadata.num_row_groups)
         return b"".join(hashlib.sha256(value).digest() for g in groups for value in scan(file, g, column))
 
@@ -146,14 +145,14 @@ class _Reader:
         place = (f, group)
         located = self._located.get(place)
         if located is None:
-            with self._lock, tables.plain_errors(self._files[f].path):
+            with self._lock, safe_parquet.plain_errors(self._files[f].path):
                 if place not in self._located:
                     self._located[place] = locate(self._files[f], self._tables[f], group)
                 located = self._located[place]
                 if located is None:
                     return self._group(place)[row].as_py() or b""
         start, length = located[row].tolist()
-        with tables.plain_errors(self._files[f].path):
+        with safe_parquet.plain_errors(self._files[f].path):
             raw = self._raw[f]
             return os.pread(raw.fileno(), length, start)
 
@@ -163,7 +162,7 @@ class _Reader:
 
     def _open_table(self, f: int) -> pq.ParquetFile:
         self._files[f].check_same()
-        return tables.opened(self._files[f].path, memory_map=True)
+        return safe_parquet.opened(self._files[f].path, memory_map=True)
 
     def _group(self, place: tuple[int, int]) -> pa.ChunkedArray:
         if place in self._held:
@@ -242,6 +241,6 @@ def column_chunk(file: pq.ParquetFile, group: int, column: str) -> pq.ColumnChun
 
 def file_state(path: Path) -> tuple[int, int, int]:
     """Size, mtime and inode: by the last one, files of one size and time that change places are noticed."""
-    with tables.plain_errors(path):
+    with safe_parquet.plain_errors(path):
         stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ino

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from probe import tables
 from probe.errors import UserError
+from probe.system import safe_parquet
 
 
 def _text(kind: pa.DataType) -> bool:
@@ -41,10 +41,10 @@ COLUMNS: Mapping[str, tuple[str, Callable[[pa.DataType], bool]]] = {
 
 def read(path: Path) -> tuple[dict[str, list[Any]], Mapping[bytes, bytes]]:
     """The known columns as Python values, none missing, and the file's metadata."""
-    with tables.plain_errors(path, "cannot read predictions from {path}: {reason}; write it again"):
-        file = tables.opened(path)
+    with safe_parquet.plain_errors(path, "cannot read predictions from {path}: {reason}; write it again"):
+        file = safe_parquet.opened(path)
         present = file.schema_arrow.names
-        table = tables.columns(path, file, [name for name in COLUMNS if name in present])
+        table = safe_parquet.columns(path, file, [name for name in COLUMNS if name in present])
     if not {"id", "label"} <= set(present) or not {"prediction", "scores"} & set(present):
         raise UserError(
             f"{path}: needs the columns id, label and prediction (or scores); has {sorted(present)}"
@@ -63,7 +63,7 @@ def _checked(table: pa.Table, name: str, path: Path) -> list[Any]:
     if column.null_count:
         row = column.is_null().index(True).as_py()
         raise UserError(f"{path}: row {row}: {name} is missing; give every row a value")
-    values = tables.texts(column)
+    values = safe_parquet.texts(column)
     row = next((r for r, v in enumerate(values) if isinstance(v, list) and None in v), None)
     if row is not None:
         raise UserError(f"{path}: row {row}: a value in {name} is missing")

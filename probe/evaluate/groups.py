@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones import reading
-from probe import sums
 from probe.errors import UserError, nearest
 from probe.recipe import RANKINGS, Reference
+from probe.system import checksums
 
 GROUPS = ("easy", "medium", "hard")
 TAKEN = ("overall", "mean_per_class")  # statistics that stand beside the groups in every table
@@ -180,7 +180,7 @@ def from_run(folder: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
     """Thirds by the test accuracy of another run, the papers' reference model; class lists must agree."""
     path = folder / "result.json" if folder.is_dir() else folder
     try:
-        content = json.loads(sums.read(path))
+        content = json.loads(checksums.read(path))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read the reference run {folder}: {error}") from error
     try:

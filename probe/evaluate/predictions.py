@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe import sums, tables
 from probe.errors import UserError
 from probe.evaluate.judge import Outcome
-from probe.files import write_atomic
+from probe.system import checksums
+from probe.system import safe_parquet as tables
+from probe.system.atomic import write_atomic
 
 FILE = "predictions.parquet"
 TOP = 5
@@ -96,7 +97,7 @@ def write(
 
 def read(path: Path, ids: Sequence[str]) -> list[Predictions]:
     """What a run wrote about its own method, which stands first; its test images must be these, in order."""
-    sums.check(path)
+    checksums.check(path)
     try:
         table = tables.opened(path).read()
         columns = {name: _array(table[name].combine_chunks()) for name in table.column_names}

@@ -13,19 +13,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from probe import world
 from probe.data.images import Changed
 from probe.errors import UserError, nearest
 from probe.features.encoding import Encoder, default_batch, device_of, evaluation_mode, worth_compiling
 from probe.features.featureset import FeatureSet
 from probe.features.feeding import Asked, Encoded, default_workers, encoded
 from probe.features.loading import Loader
-from probe.features.locks import Claims
 from probe.features.manifest import SHARD_ROWS, key_of
 from probe.features.matrix import Matrix
 from probe.features.store import Entry, Problem
-from probe.location import cache_root
-from probe.progress import bar
+from probe.system import world
+from probe.system.cache_dir import cache_root
+from probe.system.locks import Claims
+from probe.system.progress import bar
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 ATTEMPTS = 3  # at an entry that somebody else removes or damages while it is written

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from backbones import reading
-from probe import files
-from probe.data import stat_index
 from probe.errors import UserError, nearest
 from probe.features.manifest import ENTRY_NAME, SHORT, Key
 from probe.features.store import (
@@ -23,8 +21,9 @@ from probe.features.store import (
     read_manifest,
     shard_problem,
 )
-from probe.location import cache_root
-from probe.seal import unsealed
+from probe.system import atomic, digest_index
+from probe.system.cache_dir import cache_root
+from probe.system.sealed_json import unsealed
 
 STATES = ("complete", "partial", "damaged")
 
@@ -65,14 +64,14 @@ def remove(
         raise UserError("say which cache entries to remove, by name or the start of one, or all of them")
     gone = []
     for folder in _chosen(root, names):
-        doomed = files.temporary(folder)
-        with files.named_failures(folder):
+        doomed = atomic.temporary(folder)
+        with atomic.named_failures(folder):
             folder.rename(doomed)  # the entry vanishes at once, also if removing its files takes a while
             _clear(doomed, folder)
         gone.append(folder.name)
     for left in _half_removed(root):
         with suppress(OSError):
-            _clear(left, root / str(files.name_to_be(left)))
+            _clear(left, root / str(atomic.name_to_be(left)))
     return gone
 
 
@@ -88,8 +87,8 @@ def _clear(doomed: Path, folder: Path) -> None:
 
 def _half_removed(root: Path) -> list[Path]:
     """Entries whose removal was killed; other temporary folders are not ours, or somebody is at work."""
-    left = root.glob(f"{files.TEMPORARY}*") if root.is_dir() else ()
-    return [path for path in left if _is_entry(path, files.name_to_be(path)) and files.abandoned(path)]
+    left = root.glob(f"{atomic.TEMPORARY}*") if root.is_dir() else ()
+    return [path for path in left if _is_entry(path, atomic.name_to_be(path)) and atomic.abandoned(path)]
 
 
 def _folders(root: Path) -> list[Path]:
@@ -150,7 +149,7 @@ def _problems(folder: Path) -> list[Problem]:
 
 def _problems_aside(root: Path) -> list[Problem]:
     """Of what else is kept in the cache: remembered digests, file lists of the hub, the script of pages."""
-    index = stat_index.damage(root)
+    index = digest_index.damage(root)
     found = [] if index is None else [Problem(*index)]
     for path in sorted([*root.glob("hub/*/*.json"), *root.glob("report/*.json")]):
         try:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from probe.seal import canonical, digest
+from probe.system.sealed_json import canonical, digest
 
 FORMAT = 1  # raise it whenever the meaning of a file in the entry changes
 SHARD_ROWS = 2048  # small enough that a kill costs seconds, large enough that files stay few

@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backbones import reading
-from probe import files
-from probe.data.stat_index import file_state
 from probe.errors import UserError
-from probe.features.locks import LOCK_NAME
 from probe.features.manifest import ENTRY_NAME, SHORT, Key
-from probe.location import refuse_strangers
-from probe.seal import canonical, digest, sealed, unsealed
-from probe.sums import file_digest
+from probe.system import atomic
+from probe.system.cache_dir import check_owner
+from probe.system.checksums import file_digest
+from probe.system.digest_index import file_state
+from probe.system.locks import LOCK_NAME
+from probe.system.sealed_json import canonical, digest, sealed, unsealed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -164,7 +164,7 @@ class Entry:
 
     def complete(self) -> tuple[dict[int, Path] | None, list[Problem]]:
         """The entry's shards if all is sound, else None and what is damaged (nothing, if just unfinished)."""
-        refuse_strangers(self.folder.parent, self.folder, self.folder / MANIFEST)
+        check_owner(self.folder.parent, self.folder, self.folder / MANIFEST)
         try:
             shards = self.committed()
         except (ValueError, UnicodeDecodeError) as error:
@@ -175,7 +175,7 @@ class Entry:
             ) from error
         if shards is None:
             return None, []
-        refuse_strangers(*shards.values())
+        check_owner(*shards.values())
         problems = self.problems(shards.values())
         return (None if problems else shards), problems
 
@@ -184,8 +184,8 @@ class Entry:
     def prepare(self, problems: list[Problem]) -> None:
         """Make the folder, private to the user, prove that it can be written to, remove what is damaged."""
         try:
-            files.make_folder(self.folder)
-            trial = files.temporary(self.folder / "trial")
+            atomic.make_folder(self.folder)
+            trial = atomic.temporary(self.folder / "trial")
             trial.touch()
             trial.unlink(missing_ok=True)
         except OSError as error:
@@ -202,7 +202,7 @@ class Entry:
         for problem in problems:
             log.warning("rebuilding a damaged file of the feature cache: %s", problem)
         for path in [self.folder / MANIFEST, *(p.path for p in problems)]:
-            with files.named_failures(path):
+            with atomic.named_failures(path):
                 path.unlink(missing_ok=True)
 
     def missing(self) -> list[int]:
@@ -248,16 +248,16 @@ class Entry:
             return
         body = {"key": self.key.ingredients, "rows": sum(s["rows"] for s in shards), "shards": shards}
         final = self.folder / MANIFEST
-        staged = files.temporary(final)
+        staged = atomic.temporary(final)
         try:
             self._write(staged, sealed(body))
             # A link, unlike a rename, refuses to replace a manifest that is there already.
             final.hardlink_to(staged)
-            files.flush_folder(self.folder)
+            atomic.flush_folder(self.folder)
         except (FileExistsError, FileNotFoundError):
             pass
         except OSError:  # no hard links on this file system
-            files.write_atomic(final, sealed(body))
+            atomic.write_atomic(final, sealed(body))
         finally:
             staged.unlink(missing_ok=True)
 
@@ -285,7 +285,7 @@ class Entry:
         # A file that vanishes under us means that the cache was emptied or tidied by someone else.
         for attempt in range(3):
             try:
-                files.write_atomic(path, data)
+                atomic.write_atomic(path, data)
                 return
             except FileNotFoundError:
                 if attempt == 2:
@@ -311,7 +311,7 @@ def made_here(path: Path) -> bool:
 
 def _ours(path: Path) -> bool:
     """Only what this module makes is ever removed, and nothing that a living run is writing."""
-    named = LOCK_NAME.fullmatch(path.name) or SHARD_NAME.fullmatch(path.name) or files.abandoned(path)
+    named = LOCK_NAME.fullmatch(path.name) or SHARD_NAME.fullmatch(path.name) or atomic.abandoned(path)
     return bool(named) and (path.is_symlink() or not path.is_dir())
 
 

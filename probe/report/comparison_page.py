@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from probe.printable import visible
 from probe.report import exports, words
 from probe.report.chart import HEIGHT, Chart, hint, intervals, lines, quantity, series, shade
 from probe.report.markup import element, table, text
 from probe.report.page import assemble, figure, section
 from probe.report.sections import remarks
 from probe.report.words import gain_interval, gained, percent, plural, signed
+from probe.system.safe_text import visible
 
 Comparison = Mapping[str, Any]
 

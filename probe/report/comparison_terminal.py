@@ -11,9 +11,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from probe.printable import printable
 from probe.report import exports, words
 from probe.report.terminal import cell, plain, write
+from probe.system.safe_text import printable
 
 STYLES = {"better": "green", "worse": "red", words.NO_CHANGE: "dim"}
 METHOD = 10  # columns of a method in the table; a longer one takes further lines, none is cut

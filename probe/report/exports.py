@@ -11,8 +11,8 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from probe.printable import printable
 from probe.report import words
+from probe.system.safe_text import printable
 
 Comparison = Mapping[str, Any]
 LEGEND = (

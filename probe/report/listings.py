@@ -13,7 +13,7 @@ import backbones as backbone_room
 from probe.data import catalogue as data_room
 from probe.losses import catalogue as loss_room
 from probe.methods import catalogue as method_room
-from probe.printable import printable
+from probe.system.safe_text import printable
 
 
 def backbones(as_json: bool) -> None:

@@ -13,14 +13,14 @@ from typing import Any
 
 from backbones import reading
 from probe.errors import UserError
-from probe.files import write_atomic
-from probe.location import cache_root, refuse_strangers
-from probe.printable import visible
 from probe.report import charts, panels, sections
 from probe.report.chart import DARK, LIGHT, Chart, theme
 from probe.report.class_table import class_table
 from probe.report.markup import element, json_in_script, text
-from probe.seal import sealed, unsealed
+from probe.system.atomic import write_atomic
+from probe.system.cache_dir import cache_root, check_owner
+from probe.system.safe_text import visible
+from probe.system.sealed_json import sealed, unsealed
 
 # Nothing may be fetched, whatever a page holds; Vega compiles its expressions, hence unsafe-eval.
 POLICY = (
@@ -135,7 +135,7 @@ def library(keep: Path | None = None) -> str:
 
     kept = cache_root(keep) / "report" / f"vega-{version('vl-convert-python')}.json"
     with suppress(UserError, OSError, ValueError):  # absent, damaged or another user's: made again
-        refuse_strangers(kept.parent, kept)
+        check_owner(kept.parent, kept)
         return str(unsealed(reading.text(kept))["script"])
     bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     script = bundle.replace("</script", "<\\/script")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from probe.files import write_atomic
 from probe.report.chart import Chart
+from probe.system.atomic import write_atomic
 
 
 def save(charts: Iterable[Chart], folder: Path) -> list[Path]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from backbones import reading
-from probe import sums
 from probe.errors import UserError
-from probe.files import write_atomic
-from probe.printable import visible
 from probe.report import page, thumbnails
+from probe.system import checksums
+from probe.system.atomic import write_atomic
+from probe.system.safe_text import visible
 
 PAGE = "report.html"
 RESULT = "result.json"
@@ -33,7 +33,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     """A run's result; what is missing or damaged is named."""
     path = folder / RESULT if folder.is_dir() else folder
     try:
-        content = json.loads(sums.read(path))
+        content = json.loads(checksums.read(path))
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} is no run: it has no {RESULT}; name a folder that `probe run` wrote"
@@ -68,8 +68,8 @@ def report(source: Path, *, groups: str | None = None, plots: bool = False) -> R
     if source.suffix == ".parquet":
         from probe.evaluate import elsewhere
 
-        if (source.parent / sums.FILE).exists() and source.is_file():  # of a run; a loose file is data
-            sums.check(source, reading.PREDICTIONS)
+        if (source.parent / checksums.FILE).exists() and source.is_file():  # of a run; a loose file is data
+            checksums.check(source, reading.PREDICTIONS)
         result, folder = elsewhere.result(source, groups=groups), source.parent
         path = folder / f"{source.stem}-report.html"
         write_atomic(path, page.render(result))

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from probe.methods import grammar
-from probe.printable import printable
 from probe.report import words
+from probe.system.safe_text import printable
 
 BLANK = Text("")
 EXTREMES = 3  # how many of the worst and best classes are shown

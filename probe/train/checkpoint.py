@@ -28,11 +28,11 @@ from torch import Tensor
 from backbones import reading
 from probe import distributed
 from probe.errors import UserError
-from probe.features.locks import Claims
-from probe.files import TEMPORARY, abandoned, make_folder, named_failures, staged_folder, write_atomic
-from probe.location import OTHER_RUN, refuse_strangers
-from probe.seal import sealed, unsealed
-from probe.sums import file_digest
+from probe.system.atomic import TEMPORARY, abandoned, make_folder, named_failures, staged_folder, write_atomic
+from probe.system.cache_dir import OTHER_RUN, check_owner
+from probe.system.checksums import file_digest
+from probe.system.locks import Claims
+from probe.system.sealed_json import sealed, unsealed
 from probe.train.window import Diverged
 
 log = logging.getLogger("probe.train")
@@ -97,11 +97,11 @@ def latest(folder: Path, digest: str) -> State | None:
     """The newest checkpoint that is sound; None where there is none. Leftovers of a kill are swept."""
     if not folder.is_dir():
         return None
-    refuse_strangers(folder, way_out=OTHER_RUN)
+    check_owner(folder, way_out=OTHER_RUN)
     for leftover in filter(abandoned, folder.glob(f"{TEMPORARY}*")):
         shutil.rmtree(leftover, ignore_errors=True)
     for path in reversed(_all(folder)):
-        refuse_strangers(path, path / STATE, path / TENSORS, way_out=OTHER_RUN)
+        check_owner(path, path / STATE, path / TENSORS, way_out=OTHER_RUN)
         try:
             about, flat = _read(path)
         except (OSError, ValueError, SafetensorError) as error:

@@ -21,7 +21,7 @@ from probe.data import memory
 from probe.data.decode import BadImage
 from probe.data.images import passing
 from probe.errors import UserError
-from probe.orphans import leave_with_parent
+from probe.system.orphans import leave_with_parent
 from probe.train.batch import Batch
 from probe.train.streams import seed as stream
 

@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 
 from probe.errors import UserError
-from probe.orphans import leave_with_parent
+from probe.system.orphans import leave_with_parent
+from probe.system.world import ASKED, inside, say_who_writes
 from probe.train import sharding
-from probe.world import ASKED, inside, say_who_writes
 
 GO_ON = "so it was stopped; the same command goes on from the last checkpoint"
 LEAST_ON_CPU = 2  # two processes may share a single core, so that anything can be tried

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones import reading
-from probe.files import make_folder, named_failures, write_atomic
+from probe.system.atomic import make_folder, named_failures, write_atomic
 
 
 class Log:

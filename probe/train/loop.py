@@ -24,7 +24,7 @@ from probe import distributed
 from probe.errors import UserError
 from probe.evaluate.metrics import score
 from probe.methods.base import Method
-from probe.progress import bar
+from probe.system.progress import bar
 from probe.train import augment, batchnorm, checkpoint, optim, rehearsal, runtime, schedule, shards, snapshot
 from probe.train.ema import Average
 from probe.train.feed import Feed

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from probe import distributed
-from probe.progress import bar
+from probe.system.progress import bar
 from probe.train import optim, schedule, shards
 from probe.train.feed import Feed
 from probe.train.stop import Stopped

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from probe import world
 from probe.distributed import leave_at_exit
 from probe.errors import UserError
+from probe.system import world
 from probe.train import deepspeed_file, sharding
 from probe.train.engine import Engine, Sharded
 from probe.train.launch import check_world

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from backbones.state import load_strict, read_state
-from probe import sums
-from probe.files import write_atomic
+from probe.system import checksums
+from probe.system.atomic import write_atomic
 
 FILE = "model.safetensors"
 
@@ -22,6 +22,6 @@ def save(backbone: Any, path: Path) -> None:
 
 def restore(backbone: Any, path: Path) -> Any:
     """`backbone`, freshly loaded, with the weights that `save` wrote; every key must fit."""
-    sums.check(path)
+    checksums.check(path)
     load_strict(backbone.encoder, read_state(path), path)
     return backbone

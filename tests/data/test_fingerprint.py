@@ -12,8 +12,8 @@ import pytest
 from tiny_data import encoded, picture, write_folder, write_parquet, write_parquet_folder
 
 import probe.data
-from probe.data import stat_index
 from probe.errors import UserError
+from probe.system import digest_index
 
 
 def fingerprint(path) -> str:
@@ -31,14 +31,14 @@ def age(path, seconds: float = 60):
 def hashed(monkeypatch):
     """Counts the files that are really hashed, and lets fresh ones be remembered."""
     files = []
-    real = stat_index._computed
-    monkeypatch.setattr(stat_index, "RACY", 0)
+    real = digest_index._computed
+    monkeypatch.setattr(digest_index, "RACY", 0)
 
     def counting(missing, paths, *rest):
         files.extend(paths[i].name for i in missing)
         return real(missing, paths, *rest)
 
-    monkeypatch.setattr(stat_index, "_computed", counting)
+    monkeypatch.setattr(digest_index, "_computed", counting)
     return files
 
 
@@ -131,14 +131,14 @@ def test_an_unchanged_file_is_hashed_once_and_a_changed_one_alone_again(folder, 
 
 def test_a_file_changed_a_moment_ago_is_not_trusted_to_its_time_stamp(folder):
     fingerprint(folder)
-    index = stat_index.cache_root() / stat_index.NAME
-    assert stat_index._recall(index, [f"{(folder / 'train/cat/0.png').absolute()}\0"]) == {}
+    index = digest_index.cache_root() / digest_index.NAME
+    assert digest_index._recall(index, [f"{(folder / 'train/cat/0.png').absolute()}\0"]) == {}
 
 
 @pytest.mark.parametrize("damage", [b"this is no database at all" * 50, b""])
 def test_a_damaged_index_is_rebuilt(folder, hashed, damage):
     before = fingerprint(folder)
-    index = stat_index.cache_root() / stat_index.NAME
+    index = digest_index.cache_root() / digest_index.NAME
     index.write_bytes(damage)
     assert fingerprint(folder) == before
     assert fingerprint(folder) == before
@@ -149,7 +149,7 @@ def test_a_damaged_index_is_rebuilt(folder, hashed, damage):
 
 def test_a_digest_of_the_wrong_length_is_computed_anew(folder, hashed):
     before = fingerprint(folder)
-    with sqlite3.connect(stat_index.cache_root() / stat_index.NAME) as connection:
+    with sqlite3.connect(digest_index.cache_root() / digest_index.NAME) as connection:
         connection.execute("UPDATE digest SET digest = x'00'")
     assert fingerprint(folder) == before
     assert len(hashed) == 12
@@ -171,9 +171,9 @@ def test_hashing_that_takes_long_shows_a_bar_and_saves_on_the_way(folder, monkey
         shown.append((what, total))
         yield shown.append
 
-    monkeypatch.setattr(stat_index, "bar", recorded)
-    monkeypatch.setattr(stat_index, "PATIENCE", 0)
-    monkeypatch.setattr(stat_index, "SAVE_EVERY", 0)
+    monkeypatch.setattr(digest_index, "bar", recorded)
+    monkeypatch.setattr(digest_index, "PATIENCE", 0)
+    monkeypatch.setattr(digest_index, "SAVE_EVERY", 0)
     fingerprint(folder)
     assert shown[0] == ("hashing the images", 6)
     assert sum(shown[1:]) == 6
@@ -192,12 +192,12 @@ def test_processes_share_one_index(tmp_path):
 def test_a_named_cache_holds_the_digests_and_the_usual_one_stays_empty(tmp_path, hashed, kind, request):
     data = probe.data.load(request.getfixturevalue(kind), cache=tmp_path / "mine", imbalance=1)
     assert data["train"].subset([0, 1], "some").fingerprint
-    assert (tmp_path / "mine" / stat_index.NAME).is_file()
-    assert not (stat_index.cache_root() / stat_index.NAME).exists()
+    assert (tmp_path / "mine" / digest_index.NAME).is_file()
+    assert not (digest_index.cache_root() / digest_index.NAME).exists()
 
 
 def test_the_cache_folder_is_the_users_unless_named(monkeypatch, tmp_path):
     monkeypatch.delenv("PROBE_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert stat_index.cache_root() == tmp_path / ".cache/mr2-probe"
+    assert digest_index.cache_root() == tmp_path / ".cache/mr2-probe"

@@ -11,9 +11,9 @@ import pytest
 from tiny_data import encoded, picture, write_parquet, write_parquet_folder
 
 import probe.data
-from probe import tables
 from probe.data import parquet_images
 from probe.errors import UserError
+from probe.system import safe_parquet
 
 
 def same_picture(image, seed):
@@ -199,13 +199,13 @@ def test_a_file_exchanged_before_it_is_hashed_is_noticed(parquet_folder, rows):
 
 
 def test_a_file_exchanged_while_its_labels_are_read_is_noticed(parquet_folder, monkeypatch):
-    read = tables.columns
+    read = safe_parquet.columns
 
     def exchange(path, *rest):
         write_parquet(path, [1, 0, 1, 0, 1, 0], seed=50)
         return read(path, *rest)
 
-    monkeypatch.setattr(tables, "columns", exchange)
+    monkeypatch.setattr(safe_parquet, "columns", exchange)
     with pytest.raises(UserError, match=r"has changed|cannot read"):
         probe.data.load(parquet_folder)
 

@@ -82,7 +82,7 @@ def main() -> None:
 
         assert Accelerator(cpu=True).num_processes == int(os.environ["WORLD_SIZE"])
     if os.environ.get("WITHOUT_LOCKS"):
-        from probe.features import locks
+        from probe.system import locks
 
         locks.Claims.take = lambda self, shard: True  # type: ignore[method-assign]
     pictures = split(delay=float(os.environ.get("DELAY", 0)))

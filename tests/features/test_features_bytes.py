@@ -17,11 +17,12 @@ from torch import nn
 
 from backbones import reading
 from probe import data, features
-from probe.data import decode, stat_index
+from probe.data import decode
 from probe.errors import UserError
 from probe.features import inventory
 from probe.features.manifest import key_of
 from probe.features.store import Entry
+from probe.system import digest_index
 from probe.train.feed import Views
 
 
@@ -110,8 +111,8 @@ def test_bad_images_may_be_skipped_but_changed_ones_never_are(tmp_path, photos):
 
 def test_a_digest_that_was_remembered_wrongly_is_noticed_and_forgotten(tmp_path, photos, monkeypatch):
     """On a file system whose clock stands still, a changed file of the same size looks unchanged."""
-    monkeypatch.setattr(stat_index, "RACY", -(10**18))
-    monkeypatch.setattr(stat_index, "file_state", lambda path: (path.stat().st_size, 1, 1, 1))
+    monkeypatch.setattr(digest_index, "RACY", -(10**18))
+    monkeypatch.setattr(digest_index, "file_state", lambda path: (path.stat().st_size, 1, 1, 1))
     file = photos / "train/cat/0.png"
     size = max(len(encoded(picture(0))), len(encoded(picture(50))))
     file.write_bytes(encoded(picture(0)).ljust(size, b"\0"))

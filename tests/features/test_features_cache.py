@@ -16,8 +16,8 @@ from probe.data import Split
 from probe.errors import UserError
 from probe.features import encoding, feeding, store
 from probe.features.manifest import key_of
-from probe.location import cache_root
-from probe.seal import sealed, unsealed
+from probe.system.cache_dir import cache_root
+from probe.system.sealed_json import sealed, unsealed
 
 
 def take(cache, split=None, backbone=None, **options):

@@ -15,7 +15,7 @@ import feature_world as world
 import pytest
 
 from probe import features
-from probe.features import locks
+from probe.system import locks
 
 SCRIPT = Path(world.__file__)
 

@@ -16,10 +16,11 @@ import pytest
 import torch
 from torch import nn
 
-from probe import data, features, files
+from probe import data, features
 from probe.errors import UserError
 from probe.features import inventory
 from probe.features.store import Entry
+from probe.system import atomic
 
 
 def take(cache, split=None, backbone=None, **options):
@@ -250,7 +251,7 @@ def test_a_full_disk_is_named_with_the_space_needed_and_finished_shards_stay(tmp
     with pytest.raises(UserError, match=r"cannot write .*00002-.*no space left \(it needs [0-9.]+ kB\)"):
         take(tmp_path)
     monkeypatch.undo()
-    assert not any(name.startswith(files.TEMPORARY) for name in os.listdir(next(tmp_path.iterdir())))  # noqa: PTH208
+    assert not any(name.startswith(atomic.TEMPORARY) for name in os.listdir(next(tmp_path.iterdir())))  # noqa: PTH208
     split = world.split()
     take(tmp_path, split)
     assert len(split._images.seen) == 36

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from probe.printable import printable
 from probe.report import page
+from probe.system.safe_text import printable
 
 EVIL = "</script><script>alert(1)</script>"
 NAMES = ["Abyssinian", EVIL, "a & b", 'quo"te', "<img src=x onerror=alert(2)>", "{{7*7}}", "line\u2028end"]

@@ -9,7 +9,7 @@ import argparse
 import sys
 import time
 
-from probe.progress import bar
+from probe.system.progress import bar
 from torture.rows import rows
 from torture.runner import ENDLESS, Count, Lost, run, warm_up
 

@@ -12,7 +12,8 @@ from random import Random
 from features import feature_world as pictures
 
 from probe import features
-from probe.features import inventory, locks
+from probe.features import inventory
+from probe.system import locks
 from torture.children import HANGS
 from torture.kinds import Case, Torture
 from torture.runner import context

@@ -18,8 +18,8 @@ from train import training_world as blobs
 
 from probe import compare, features, predict
 from probe.cli import main
-from probe.data import stat_index
 from probe.report import page, runs
+from probe.system import digest_index
 from probe.train import checkpoint
 from torture.children import succeed
 from torture.kinds import Case, Torture, complaint
@@ -209,10 +209,10 @@ def aids(folder: Path) -> Case:
         files.append(folder / f"{number}.bin")
         files[-1].write_bytes(os.urandom(100))
     true = [hashlib.sha256(path.read_bytes()).digest() for path in files]
-    stat_index.RACY = -(1 << 62)  # files of this very moment are remembered too
+    digest_index.RACY = -(1 << 62)  # files of this very moment are remembered too
 
     def digests(cache: Path) -> list[bytes]:
-        return stat_index.digests(files, _digest, lengths=[32] * len(files), cache=cache)
+        return digest_index.digests(files, _digest, lengths=[32] * len(files), cache=cache)
 
     calm = folder / "calm"
     assert digests(calm) == true
@@ -228,8 +228,8 @@ def aids(folder: Path) -> Case:
         page.library.cache_clear()
         page.library()
         (kept,) = (cache / "report").iterdir()
-        hurt(cache / stat_index.NAME, kept, luck)
-        if hurt(kept, calm / stat_index.NAME, luck) and kept.exists():
+        hurt(cache / digest_index.NAME, kept, luck)
+        if hurt(kept, calm / digest_index.NAME, luck) and kept.exists():
             verified = CliRunner().invoke(main, ["cache", "verify", "--cache", str(cache)])
             assert (verified.exit_code, kept.name in verified.output) == (1, True), "verify did not find it"
         page.library.cache_clear()

@@ -13,9 +13,10 @@ from random import Random
 from features import feature_world as pictures
 from train import training_world as blobs
 
-from probe import features, sums
+from probe import features
 from probe.features import inventory
 from probe.features.store import Entry
+from probe.system import checksums
 from probe.train import checkpoint
 from torture.children import Before, Child, succeed
 from torture.kinds import Case, Torture, complaint
@@ -131,7 +132,7 @@ class Command:
             if had_result:
                 assert contents(place / "runs" / self.slug) == contents(self.first / "runs" / self.slug)
         for path in place.glob("runs/*/result.json"):
-            sums.check(path)
+            checksums.check(path)
         succeed(self.words(place), place / "said", before=hasten, **self.at(place))
         assert leftovers(place / "cache", place / "runs") == []
         found = {name: content for name, content in contents(place).items() if not name.startswith("said")}

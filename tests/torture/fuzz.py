@@ -13,7 +13,7 @@ from probe.features import inventory
 from probe.features.manifest import SHORT
 from probe.features.store import MANIFEST, SHARD_NAME
 from probe.report import page, runs
-from probe.seal import canonical, digest, sealed
+from probe.system.sealed_json import canonical, digest, sealed
 from torture.answers import parsed
 from torture.coverage_guided import changed, fuzz
 from torture.finished import extract, run, without_charts

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from probe import sums
 from probe.features import inventory
+from probe.system import checksums
 from torture.children import Child, last_line, ranks
 from torture.kinds import Case, Torture
 from torture.tiny import World, contents, hasten, leftovers
@@ -89,7 +89,7 @@ class Job:
             whole = COMPARISON if folder.name.startswith("compare-") else RUN
             assert whole <= names, f"{folder.name} is half-visible: it lacks {sorted(whole - names)}"
             for name in whole & RUN - {"report.html"}:
-                sums.check(folder / name)
+                checksums.check(folder / name)
         damaged = inventory.verify(self.place / "cache")
         assert not damaged, f"half-visible: {damaged[0]}"
 

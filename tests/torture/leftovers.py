@@ -11,8 +11,9 @@ from random import Random
 
 from features import feature_world as pictures
 
-from probe import features, files
+from probe import features
 from probe.features import inventory
+from probe.system import atomic
 from probe.train import checkpoint
 from torture.kinds import Case, Torture
 
@@ -68,7 +69,7 @@ def strangers(folder: Path) -> Case:
         if luck.random() < 0.7:
             assert features.extract(pictures.backbone(), pictures.split(8), **options).cached
             assert not left[1].exists(), "what a killed run left is still there"
-        files.write_atomic(cache / "pages" / luck.choice(WORDS), "whole")
+        atomic.write_atomic(cache / "pages" / luck.choice(WORDS), "whole")
         assert checkpoint.latest(cache / "checkpoints", "digest") is None
         inventory.remove(cache, everything=True)
         lost = [path for path in keep if not path.exists() or path.read_text() != "keep"]

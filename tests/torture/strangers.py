@@ -9,8 +9,8 @@ from random import Random
 
 import torch
 
-from probe import world
 from probe.report import page
+from probe.system import world
 from probe.train import checkpoint
 from torture.answers import check_line, command
 from torture.children import Child, last_line

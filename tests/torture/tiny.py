@@ -12,8 +12,8 @@ from painting import COLOURS, paint
 from train.training_world import tiny_vit
 
 from probe import recipe
-from probe.files import TEMPORARY
 from probe.recipe import Recipe
+from probe.system.atomic import TEMPORARY
 
 EVERY_STEP = 1e-9  # minutes between checkpoints
 BACKBONE_SIZE = 32  # pixels

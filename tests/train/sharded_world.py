@@ -19,11 +19,11 @@ from training_world import Pictures, feature_training, image_training, tiny_resn
 
 from probe import heads
 from probe.errors import UserError
+from probe.system.world import rank
 from probe.train import launch, sharding, shards, switches
 from probe.train import weights as tuned
 from probe.train.loop import Training
 from probe.train.rates import Search
-from probe.world import rank
 
 UNEVEN = 43  # pictures: two processes have 22 and 21 of them
 CHUNK = 7  # so that they need four and three calls to see theirs

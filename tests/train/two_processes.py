@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 from training_world import feature_training, image_training, tiny_resnet, tiny_vit, weights
 
-from probe.world import rank
+from probe.system.world import rank
 
 
 class Little(nn.Linear):

@@ -25,7 +25,7 @@ def cache_root(cache: str | Path | None = None) -> Path:
     return above / "mr2-probe"
 
 
-def refuse_strangers(*paths: Path, way_out: str = "give another --cache") -> None:
+def check_owner(*paths: Path, way_out: str = "give another --cache") -> None:
     """Raise if one of these exists and belongs to another user: what was computed there is only their word.
 
     The one check for all that is taken up again: cache entries, checkpoints, run folders. Root's are taken:

@@ -19,9 +19,9 @@ from typing import TypeVar
 
 from backbones.reading import LASTING
 from probe.errors import UserError
-from probe.files import make_folder
-from probe.location import cache_root, refuse_strangers
-from probe.progress import bar
+from probe.system.atomic import make_folder
+from probe.system.cache_dir import cache_root, check_owner
+from probe.system.progress import bar
 
 NAME = "digests-2.sqlite"  # the number is the format's
 PATIENCE = 2.0  # seconds before a progress bar shows
@@ -150,7 +150,7 @@ def _opened(index: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _recall(index: Path, names: Sequence[str]) -> dict[str, tuple[State, bytes]]:
-    refuse_strangers(index.parent, index)
+    check_owner(index.parent, index)
     try:
         with _opened(index) as connection:
             return dict(_rows(connection, names))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from probe.printable import printable
+from probe.system.safe_text import printable
 
 EVERY = 60.0  # seconds between two lines where no bar can be drawn
 _drawing: ContextVar[bool] = ContextVar("drawing", default=False)

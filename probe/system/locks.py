@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from probe.files import alive
+from probe.system.atomic import alive
 
 try:
     import fcntl

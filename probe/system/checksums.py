@@ -11,8 +11,8 @@ from pathlib import Path
 
 from backbones import reading
 from probe.errors import UserError
-from probe.files import write_atomic
-from probe.location import OTHER_RUN, refuse_strangers
+from probe.system.atomic import write_atomic
+from probe.system.cache_dir import OTHER_RUN, check_owner
 
 FILE = "SHA256SUMS"
 BLOCK = 1 << 20  # bytes
@@ -52,7 +52,7 @@ def check(path: Path, limit: int = reading.WEIGHTS) -> None:
 
 def _check(path: Path, digest: Callable[[], str]) -> None:
     listed = path.parent / FILE
-    refuse_strangers(path.parent, path, listed, way_out=OTHER_RUN)
+    check_owner(path.parent, path, listed, way_out=OTHER_RUN)
     try:
         lines = reading.text(listed, reading.SUMS).splitlines()
         now = digest()

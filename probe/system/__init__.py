@@ -1,0 +1,1 @@
+"""What the machine offers, made safe: files, locks, checksums, processes, terminals."""
