@@ -11,22 +11,14 @@ Nothing heavy is imported until it is used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
+from backbones.lazy import attributes
 from probe.system import interrupts
 
 interrupts.guard()
 
 __version__ = "0.1.0"
 
-ROOMS = ("data", "evaluate", "features", "losses", "solve", "stats", "heads", "theory", "methods", "train")
-FUNCTIONS = {"fit": "classifier", "load": "classifier", "ProbeClassifier": "classifier"}
+ROOMS = ("core", "data", "evaluate", "features", "losses", "solve", "heads", "methods", "train")
+FUNCTIONS = dict.fromkeys(("fit", "load", "ProbeClassifier"), "probe.classifier")
 
-
-def __getattr__(name: str) -> Any:
-    if name in FUNCTIONS:
-        return getattr(import_module(f"probe.{FUNCTIONS[name]}"), name)
-    if name in ROOMS:
-        return import_module(f"probe.{name}")
-    raise AttributeError(f"module 'probe' has no attribute {name!r}")
+__getattr__, __dir__ = attributes(__name__, {**{room: f"probe.{room}" for room in ROOMS}, **FUNCTIONS})

@@ -18,7 +18,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from probe import fitted, probing, scaling
+from probe import fitted, probing
+from probe.core import scaling
 from probe.errors import UserError
 from probe.features import FeatureSet
 from probe.recipe import Method, Solver

@@ -55,7 +55,7 @@ def _told(error: Exception) -> str:
 
 
 def _peer_lost(error: RuntimeError) -> bool:
-    from probe.distributed import peer_lost
+    from probe.core.collectives import peer_lost
 
     return peer_lost(error)
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling, blocks_of
 from probe.errors import UserError
-from probe.scaling import NEUTRAL, FeatureMatrix, Scaling, blocks_of
 from probe.system import checksums
 from probe.system.atomic import write_atomic
 

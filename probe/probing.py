@@ -1,6 +1,6 @@
 """Learning a head on frozen features: one table of solvers, each a function of the same problem.
 
-A method that is convex on frozen features is *data* for the exact solver (see `probe.rows`): this module only
+A method that is convex on frozen features is *data* for the exact solver (see `probe.core.adjustment`): this module only
 asks the loss for its rows. Hyper-parameters come from the validation rows; the head that is kept is fitted to
 training and validation rows together.
 """
@@ -18,16 +18,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe import losses, methods, scaling
+from probe import losses, methods
+from probe.core import scaling
+from probe.core.class_stats import ClassStats
+from probe.core.scaling import FeatureMatrix, Scaling
 from probe.errors import UserError, nearest
 from probe.evaluate import groups, metrics
 from probe.fitted import FittedHead
 from probe.material import Material
 from probe.recipe import Method, Recipe, Solver
-from probe.scaling import FeatureMatrix, Scaling
 from probe.solve import logistic, ridge, robust, select
 from probe.solve.logistic import LinearSolution
-from probe.stats import ClassStats
 
 PLAIN = Method(name="erm")
 ROUGH = 1e-2  # certified relative excess that is good enough to compare strengths or rank classes

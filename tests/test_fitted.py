@@ -6,7 +6,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from probe import fitted, scaling
+from probe import fitted
+from probe.core import scaling
 from probe.errors import UserError
 from probe.fitted import FittedHead
 

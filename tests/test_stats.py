@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probe import stats as module
+from probe.core import class_stats as module
+from probe.core.class_stats import ClassStats
 from probe.errors import UserError
-from probe.stats import ClassStats
 
 
 def direct(h, y, k, p):

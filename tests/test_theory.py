@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from probe.core.class_stats import ClassStats
+from probe.core.theory import class_terms, complexity, optimal_margins
 from probe.errors import UserError
-from probe.stats import ClassStats
-from probe.theory import class_terms, complexity, optimal_margins
 
 
 def some_stats(seed, k=6):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from probe.features.matrix import Matrix
 
 if TYPE_CHECKING:
-    from probe.stats import ClassStats
+    from probe.core.class_stats import ClassStats
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class FeatureSet:
 
     def class_stats(self, p: float = 2.0) -> ClassStats:
         """Exact count, mean norm and spread of every class, in one pass over the shards."""
-        from probe.stats import ClassStats
+        from probe.core.class_stats import ClassStats
 
         return ClassStats.from_features(self.X, self.y, self.num_classes, p=p)
 

@@ -16,8 +16,8 @@ from probe.losses import catalogue
 from probe.losses.catalogue import info, names
 
 if TYPE_CHECKING:
+    from probe.core.class_stats import ClassStats
     from probe.losses.base import Loss
-    from probe.stats import ClassStats
 
 __all__ = ["catalogue", "info", "make", "names"]
 

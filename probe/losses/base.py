@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from probe import distributed
+from probe.core import collectives
+from probe.core.adjustment import ClassAdjustment
+from probe.core.class_stats import ClassStats, StatisticsModule
 from probe.errors import UserError
 from probe.losses.method import Method
-from probe.rows import Rows
-from probe.stats import ClassStats, Remembers
 
 # How far beyond 1 a cosine can be rounded. float32 may come from a product in TF32 or bfloat16, both of which
 # round after two to three digits.
@@ -54,11 +54,11 @@ class Problem:
         return self.counts / self.counts.sum()
 
 
-class Loss(Remembers, ABC):
+class Loss(StatisticsModule, ABC):
     """A function of (logits, targets, features) that returns the mean over the batch.
 
     Half-precision input is computed in float32; otherwise the input's dtype is kept. On several processes the
-    result is the loss of the joined batch on every one of them (see `probe.distributed`).
+    result is the loss of the joined batch on every one of them (see `probe.core.collectives`).
     """
 
     rows_stay = True  # are `rows` those of the whole training, or do they move with it?
@@ -83,7 +83,7 @@ class Loss(Remembers, ABC):
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
         """The loss of the batch of all processes, in full precision."""
 
-    def rows(self) -> Rows | None:
+    def rows(self) -> ClassAdjustment | None:
         """The convex problem on frozen features as rows of one family; None if it is not in the family."""
         return None
 
@@ -158,7 +158,7 @@ class MeanLoss(Loss, ABC):
         """Each sample's loss, and its weight (None: all 1)."""
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
-        return distributed.mean(*self.losses(logits, targets))
+        return collectives.mean(*self.losses(logits, targets))
 
 
 def _full(x: Tensor) -> Tensor:

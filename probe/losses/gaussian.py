@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from probe import distributed
+from probe.core import collectives
 from probe.losses.base import Loss, Problem
 
 
@@ -84,4 +84,4 @@ class LGM(Loss):
         true = F.one_hot(targets, self.num_classes).to(features)
         losses = F.cross_entropy(-distances * (1 + self.alpha * true) - log_det, targets, reduction="none")
         likelihood = distances.gather(1, targets.unsqueeze(1)).squeeze(1) + log_det[targets]
-        return distributed.mean(losses + self.lam * likelihood)
+        return collectives.mean(losses + self.lam * likelihood)

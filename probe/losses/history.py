@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from probe.stats import Remembers
+from probe.core.class_stats import StatisticsModule
 
 LIMIT = 64
 
 
-class History(Remembers):
+class History(StatisticsModule):
     """Snapshots at equally spaced steps, fewer than `limit`: when full, every other one is dropped.
 
     All of it is in buffers: a checkpoint holds the course so far, and a pass that must leave no trace (SAM's

@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from probe import distributed
+from probe.core import collectives
+from probe.core.adjustment import ClassAdjustment
+from probe.core.class_stats import Groups, RunningStats
+from probe.core.theory import optimal_margins
 from probe.errors import UserError
 from probe.losses.base import Loss, Problem
 from probe.losses.history import History
 from probe.losses.pairs import Partners, pull
 from probe.losses.row import LogitAdjustment
-from probe.rows import Rows
-from probe.stats import Groups, RunningStats
-from probe.theory import optimal_margins
 
 
 class MR2(Loss):
@@ -66,10 +66,10 @@ class MR2(Loss):
         """sbar, over the classes seen so far."""
         return self.spread.sum() / self.stats.seen.sum().clamp(min=1)
 
-    def rows(self) -> Rows:
+    def rows(self) -> ClassAdjustment:
         if not bool(self.stats.seen.any()):
             raise UserError(f"{self.name} has no class statistics yet: give stats=..., or train a step first")
-        return Rows(scale=1 / self.gamma)
+        return ClassAdjustment(scale=1 / self.gamma)
 
     @property
     def degenerate(self) -> bool:
@@ -81,7 +81,7 @@ class MR2(Loss):
             self._required(features)
         if features is None:
             return self._logit_term(logits, targets)
-        features, everyone = distributed.gather(features, targets)
+        features, everyone = collectives.gather(features, targets)
         partners = Partners.of(Groups.of(everyone))
         distances = partners.squared_distances(features)
         if self.training and not self.exact:
@@ -95,7 +95,7 @@ class MR2(Loss):
         return loss + self.lam * self._representation_term(features, distances, partners, margin)
 
     def _logit_term(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return distributed.mean(*Rows(scale=1 / self.gamma).losses(logits, targets))
+        return collectives.mean(*ClassAdjustment(scale=1 / self.gamma).losses(logits, targets))
 
     def _representation_term(
         self, features: Tensor, distances: Tensor, partners: Partners, margin: Tensor
@@ -151,7 +151,7 @@ class ELM(LogitAdjustment):
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
         loss = super().compute(logits, targets, None)
-        features, everyone = distributed.gather(self._required(features), targets)
+        features, everyone = collectives.gather(self._required(features), targets)
         partners = Partners.of(Groups.of(everyone))
         distances = partners.squared_distances(features)
         return loss + self.lam * pull(features, distances, partners, self.alpha.to(features)[everyone]).mean()

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe import distributed
+from probe.core import collectives
+from probe.core.class_stats import Groups
 from probe.losses.base import Loss, Problem
-from probe.stats import Groups
 
 
 class CMIC(Loss):
@@ -33,7 +33,7 @@ class CMIC(Loss):
         self.register_buffer("known", torch.zeros(k, dtype=torch.bool))
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
-        logits, targets = distributed.gather(logits, targets)
+        logits, targets = collectives.gather(logits, targets)
         log_p = F.log_softmax(logits, dim=1)
         groups = Groups.of(targets)
         if self.training:
@@ -78,7 +78,7 @@ class CSR(Loss):
         self.weight = weight
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
-        logits, targets = distributed.gather(logits, targets)
+        logits, targets = collectives.gather(logits, targets)
         loss = F.cross_entropy(logits, targets)
         return loss + self.weight * spectral_norm(confusion(logits.softmax(1), Groups.of(targets)))
 

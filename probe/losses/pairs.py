@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe.stats import Groups
+from probe.core.class_stats import Groups
 
 CHUNK = 2**15  # elements of a block of differences: in cache, on one thread, its memory used again
 GRAM = 10  # a pair by difference costs about as much as this many entries of a Gram product

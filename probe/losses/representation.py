@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe import distributed
+from probe.core import collectives
+from probe.core.class_stats import Groups
 from probe.losses.base import Loss, Problem
-from probe.stats import Groups
 
 
 class WithTerm(Loss, ABC):
@@ -29,8 +29,8 @@ class WithTerm(Loss, ABC):
         """The term on the batch of all processes."""
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
-        plain = distributed.mean(F.cross_entropy(logits, targets, reduction="none"))
-        features, everyone = distributed.gather(self._required(features), targets)
+        plain = collectives.mean(F.cross_entropy(logits, targets, reduction="none"))
+        features, everyone = collectives.gather(self._required(features), targets)
         return plain + self.lam * self.term(features, everyone, Groups.of(everyone))
 
 
@@ -190,7 +190,7 @@ class SupCon(Loss):
         self.temperature, self.base_temperature = temperature, base_temperature
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
-        features, targets = distributed.gather(self._required(features), targets)
+        features, targets = collectives.gather(self._required(features), targets)
         unit = F.normalize(features, dim=1)
         itself = torch.eye(len(targets), dtype=torch.bool, device=targets.device)
         similarity = (unit @ unit.T / self.temperature).masked_fill(itself, -torch.inf)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe import distributed
+from probe.core import collectives
+from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
 from probe.losses.base import Loss, Problem
-from probe.rows import Rows
 
 # How far the weights move to the best response, by the share of the training that is done.
 SCHEDULES = {
@@ -62,7 +62,7 @@ class Robust(Loss, ABC):
         losses = F.cross_entropy(logits, targets, reduction="none")
         sums = losses.new_zeros(self.num_classes).index_add(0, targets, losses)
         count = torch.zeros_like(sums).index_add(0, targets, torch.ones_like(losses))
-        sums, count = distributed.total(sums), distributed.total(count)
+        sums, count = collectives.total(sums), collectives.total(count)
         return sums / count.clamp(min=1), count > 0
 
 
@@ -85,14 +85,14 @@ class DRO(Robust):
         self.register_buffer("adjustment", adjustment / counts.sqrt(), persistent=False)
         self.register_buffer("size", problem.counts, persistent=False)
 
-    def rows(self) -> Rows | None:
+    def rows(self) -> ClassAdjustment | None:
         """The convex problem for the present weights: sum_k q_k L_k as weighted rows, v_k = q_k N / n_k.
 
         At first the classes weigh alike; `probe.solve.robust.settle` moves q to where it belongs."""
         if self.size is None:
             return None
         share = self.size.to(self.weights) / self.size.sum()
-        return Rows(weight=self.weights / share.clamp(min=torch.finfo(share.dtype).tiny))
+        return ClassAdjustment(weight=self.weights / share.clamp(min=torch.finfo(share.dtype).tiny))
 
     def move(self, class_losses: Tensor, present: Tensor) -> None:
         q = self.weights

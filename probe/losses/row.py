@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
 from probe.losses.base import MeanLoss, Problem, effective_weights
-from probe.rows import Rows
 
 
 class RowLoss(MeanLoss):
@@ -22,14 +22,14 @@ class RowLoss(MeanLoss):
     shift: Tensor | None
     weight: Tensor | None
 
-    def __init__(self, problem: Problem, rows: Rows) -> None:
+    def __init__(self, problem: Problem, rows: ClassAdjustment) -> None:
         super().__init__(problem)
         self.register_buffer("scale", rows.scale, persistent=False)
         self.register_buffer("shift", rows.shift, persistent=False)
         self.register_buffer("weight", rows.weight, persistent=False)
 
-    def rows(self) -> Rows:
-        return Rows(self.scale, self.shift, self.weight)
+    def rows(self) -> ClassAdjustment:
+        return ClassAdjustment(self.scale, self.shift, self.weight)
 
     def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         return self.rows().losses(logits, targets)
@@ -37,20 +37,20 @@ class RowLoss(MeanLoss):
 
 class ERM(RowLoss):
     def __init__(self, problem: Problem) -> None:
-        super().__init__(problem, Rows())
+        super().__init__(problem, ClassAdjustment())
 
 
 class ClassBalanced(RowLoss):
     def __init__(self, problem: Problem, *, beta: float) -> None:
         assert problem.counts is not None
-        super().__init__(problem, Rows(weight=effective_weights(problem.counts, beta)))
+        super().__init__(problem, ClassAdjustment(weight=effective_weights(problem.counts, beta)))
 
 
 class LogitAdjustment(RowLoss):
     """CE of z + tau log pi: the model learns what remains once the prior is accounted for."""
 
     def __init__(self, problem: Problem, *, tau: float = 1.0) -> None:
-        super().__init__(problem, Rows(shift=tau * problem.prior.log()))
+        super().__init__(problem, ClassAdjustment(shift=tau * problem.prior.log()))
 
 
 class EffectiveFrequency(RowLoss):
@@ -65,7 +65,7 @@ class EffectiveFrequency(RowLoss):
         ef = torch.as_tensor(frequency, dtype=torch.float64, device="cpu")
         if ef.shape != (problem.num_classes,) or not bool((ef > 0).all()):
             raise UserError(f"ef: frequency must be {problem.num_classes} positive numbers")
-        super().__init__(problem, Rows(shift=tau * (ef / ef.sum()).log()))
+        super().__init__(problem, ClassAdjustment(shift=tau * (ef / ef.sum()).log()))
 
 
 class LinearLDAM(RowLoss):
@@ -73,7 +73,9 @@ class LinearLDAM(RowLoss):
 
     def __init__(self, problem: Problem, *, max_margin: float) -> None:
         assert problem.counts is not None
-        super().__init__(problem, Rows(shift=-torch.diag(ldam_margins(problem.counts, max_margin))))
+        super().__init__(
+            problem, ClassAdjustment(shift=-torch.diag(ldam_margins(problem.counts, max_margin)))
+        )
 
 
 def ldam_margins(counts: Tensor, max_margin: float) -> Tensor:

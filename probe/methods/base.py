@@ -60,7 +60,7 @@ class Method(nn.Module):
         self.loss.start_epoch(epoch, epochs)
 
     def objective(self, network: Network, batch: Batch) -> Tensor:
-        """The loss of the joined batch (see `probe.distributed`)."""
+        """The loss of the joined batch (see `probe.core.collectives`)."""
         scores, features = network.parts(batch.inputs, self.takes)
         return self.loss(scores, batch.targets, features)
 

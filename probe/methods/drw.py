@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from probe import distributed
+from probe.core import collectives
 from probe.errors import UserError
 from probe.losses.base import effective_weights
 from probe.methods.base import Method
@@ -47,4 +47,4 @@ class DRW(Method):
                 weights = batch.targets @ self.weights
             else:
                 weights = self.weights[batch.targets]
-            return distributed.mean(values, weights if own is None else own * weights)
+            return collectives.mean(values, weights if own is None else own * weights)

@@ -26,8 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
-from probe.rows import Rows
 from probe.solve.basis import Basis
 from probe.solve.inputs import Features, as_labels, as_strengths, as_weights
 from probe.solve.lbfgs import Memory, Outcome, minimise
@@ -50,7 +50,7 @@ def fit(
     num_classes: int,
     *,
     l2: float,
-    rows: Rows | None = None,
+    rows: ClassAdjustment | None = None,
     sample_weight: Any = None,
     basis: Basis | None = None,
     init: LinearSolution | None = None,
@@ -68,7 +68,7 @@ def path(
     num_classes: int,
     l2s: Sequence[float],
     *,
-    rows: Rows | None = None,
+    rows: ClassAdjustment | None = None,
     sample_weight: Any = None,
     basis: Basis | None = None,
     init: LinearSolution | None = None,
@@ -111,7 +111,7 @@ class Solver:
         y: Any,
         num_classes: int,
         *,
-        rows: Rows | None = None,
+        rows: ClassAdjustment | None = None,
         sample_weight: Any = None,
         basis: Basis | None = None,
     ) -> None:
@@ -119,7 +119,7 @@ class Solver:
         self.num_classes = num_classes
         labels = as_labels(y, num_classes, self.features.shape[0])
         weight = as_weights(sample_weight, self.features.shape[0])
-        rows = _checked(rows or Rows(), num_classes)
+        rows = _checked(rows or ClassAdjustment(), num_classes)
         self.present = _present(labels, weight, rows, num_classes)
         self.basis = _fitting(basis, self.features)
         weight = _without_absent(weight, labels, self.present, num_classes)
@@ -249,7 +249,7 @@ def _fitting(basis: Basis | None, features: Features) -> Basis:
     return basis
 
 
-def _checked(rows: Rows, num_classes: int) -> Rows:
+def _checked(rows: ClassAdjustment, num_classes: int) -> ClassAdjustment:
     k = num_classes
     for name, shapes in (("scale", [(k,)]), ("shift", [(k,), (k, k)]), ("weight", [(k,)])):
         value = getattr(rows, name)
@@ -264,7 +264,7 @@ def _checked(rows: Rows, num_classes: int) -> Rows:
     return rows
 
 
-def _present(labels: Tensor, weight: Tensor | None, rows: Rows, num_classes: int) -> Tensor:
+def _present(labels: Tensor, weight: Tensor | None, rows: ClassAdjustment, num_classes: int) -> Tensor:
     """Classes with a row that counts."""
     count = torch.bincount(labels, weights=weight, minlength=num_classes).double()
     if rows.weight is not None:
@@ -286,11 +286,11 @@ def _without_absent(
     return counted[labels].double() * (1.0 if weight is None else weight)
 
 
-def _restricted(rows: Rows, present: Tensor) -> Rows:
+def _restricted(rows: ClassAdjustment, present: Tensor) -> ClassAdjustment:
     def part(t: Tensor | None) -> Tensor | None:
         return None if t is None else t.cpu()[present]
 
     shift = part(rows.shift)
     if shift is not None and shift.ndim == 2:
         shift = shift[:, present]
-    return Rows(part(rows.scale), shift, part(rows.weight))
+    return ClassAdjustment(part(rows.scale), shift, part(rows.weight))

@@ -20,7 +20,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from probe.rows import Rows
+from probe.core.adjustment import ClassAdjustment
 from probe.solve.basis import Basis, rows_at_once
 from probe.solve.inputs import Features
 
@@ -28,7 +28,9 @@ from probe.solve.inputs import Features
 class RowLoss:
     """v CE(a z + c) for blocks of logits, accurate for rows that are already fitted to the last digit."""
 
-    def __init__(self, targets: Tensor, rows: Rows, sample_weight: Tensor | None, dtype: torch.dtype) -> None:
+    def __init__(
+        self, targets: Tensor, rows: ClassAdjustment, sample_weight: Tensor | None, dtype: torch.dtype
+    ) -> None:
         def cast(t: Tensor) -> Tensor:
             return t.to(device=targets.device, dtype=dtype)
 

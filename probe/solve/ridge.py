@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe.rows import Rows
+from probe.core.adjustment import ClassAdjustment
 from probe.solve.basis import eigh
 from probe.solve.inputs import Features, as_labels, as_strengths, as_weights
 
@@ -47,7 +47,13 @@ class Ridge:
     """
 
     def __init__(
-        self, X: Any, y: Any, num_classes: int, *, rows: Rows | None = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any,
+        num_classes: int,
+        *,
+        rows: ClassAdjustment | None = None,
+        sample_weight: Any = None,
     ) -> None:
         features = Features(X)
         features.refuse_non_finite()

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from probe import distributed
+from probe.core import collectives
 
 
 class _Joined:
     """Mixed into a batch-norm class: training statistics are those of all processes."""
 
     def forward(self: Any, x: Tensor) -> Tensor:
-        if not self.training or distributed.processes() == 1:
+        if not self.training or collectives.processes() == 1:
             return super().forward(x)  # type: ignore[misc]
         with torch.autocast(x.device.type, enabled=False):
             y = self._normalised(x.float()).to(x.dtype)
@@ -29,10 +29,10 @@ class _Joined:
     def _normalised(self: Any, x: Tensor) -> Tensor:
         over = [0, *range(2, x.ndim)]
         shape = [1, -1, *[1] * (x.ndim - 2)]
-        n = distributed.total(x.new_tensor(x.numel() / x.shape[1]))
-        mean = distributed.total(x.sum(over)) / n
+        n = collectives.total(x.new_tensor(x.numel() / x.shape[1]))
+        mean = collectives.total(x.sum(over)) / n
         centred = x - mean.view(shape)
-        variance = distributed.total(centred.square().sum(over)) / n
+        variance = collectives.total(centred.square().sum(over)) / n
         self._remember(mean.detach(), variance.detach() * n / (n - 1))
         y = centred * torch.rsqrt(variance + self.eps).view(shape)
         return y if self.weight is None else y * self.weight.view(shape) + self.bias.view(shape)

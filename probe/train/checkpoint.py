@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from backbones import reading
-from probe import distributed
+from probe.core import collectives
 from probe.errors import UserError
 from probe.system.atomic import TEMPORARY, abandoned, make_folder, named_failures, staged_folder, write_atomic
 from probe.system.cache_dir import OTHER_RUN, check_owner
@@ -59,7 +59,7 @@ def claimed(folder: Path | None, rank: int, device: torch.device) -> Iterator[No
         if folder is not None and rank == 0:
             make_folder(folder)
             taken = not stack.enter_context(Claims(folder)).take(0)
-        if any(distributed.largest(int(taken), device=device)):
+        if any(collectives.largest(int(taken), device=device)):
             raise UserError(
                 f"another training is at work in {folder}; wait for it, stop it, or choose another --out"
             )

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
+from probe.core.scaling import NEUTRAL, Scaling
 from probe.fitted import FittedHead
 from probe.heads import ETF, Adapter, Cosine, Linear
-from probe.scaling import NEUTRAL, Scaling
 from probe.train.network import OwnHead
 
 

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import backbones
+from probe.core.scaling import Scaling
 from probe.data import Dataset
 from probe.errors import UserError
 from probe.evaluate.metrics import score
 from probe.fitted import FittedHead
 from probe.heads import Head
 from probe.recipe import Recipe
-from probe.scaling import Scaling
 from probe.train import augment, export, families, runtime, switches, weights, wise
 from probe.train.building import check, make_head, make_method
 from probe.train.feed import ImageFeed, default_workers

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from probe import distributed
+from probe.core import collectives
 from probe.errors import UserError
 from probe.evaluate.metrics import score
 from probe.methods.base import Method
@@ -182,7 +182,7 @@ class Training:
                 p.epoch, p.step, p.epochs = (0 if last else epoch + 1), 0, p.epochs + 1
                 p.stage = stage + 1 if last else stage
                 late = self.folder is not None and self._late(self.between_checkpoints)
-                if any(distributed.largest(int(late), device=self.device)):
+                if any(collectives.largest(int(late), device=self.device)):
                     self.save()
 
     def _run_epoch(self, epoch: int, epochs: int, advance: Any) -> None:
@@ -309,7 +309,7 @@ class Training:
     def _pause(self) -> None:
         """Between two steps: stop if asked, save if it is time. All processes do the same."""
         late = self.folder is not None and self._late(60 * self.settings.checkpoint_minutes)
-        received, due = distributed.largest(self.stop.signal, int(late), device=self.device)
+        received, due = collectives.largest(self.stop.signal, int(late), device=self.device)
         if received:
             where = self.save()
             if self.rank == 0:
@@ -347,7 +347,7 @@ class Training:
         """Take up the last checkpoint, if there is one."""
         state = None if self.folder is None else checkpoint.latest(self.folder / "checkpoints", self.digest)
         step = -1 if state is None else state.about["position"]["steps"]
-        last, least = distributed.largest(step, -step, device=self.device)
+        last, least = collectives.largest(step, -step, device=self.device)
         if last != -least:
             raise UserError(
                 f"not every process finds the checkpoint of step {last} in {self.folder}; "

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from probe.core.scaling import NEUTRAL, Scaling
 from probe.heads import Head
-from probe.scaling import NEUTRAL, Scaling
 from probe.train import shards
 
 

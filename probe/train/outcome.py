@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from probe import distributed
-from probe.rows import Rows
+from probe.core import collectives
+from probe.core.adjustment import ClassAdjustment
 from probe.solve import logistic
 from probe.solve.basis import Basis
 from probe.solve.inputs import Features
@@ -54,7 +54,7 @@ def check(
 @torch.no_grad()
 def _mean_loss(objective: Objective, feed: Feed, batches: list[Any]) -> float:
     objective.eval()
-    with distributed.apart():  # every process has all weights and rows, and judges by itself
+    with collectives.apart():  # every process has all weights and rows, and judges by itself
         total = sum(len(batch) * float(objective(batch)) for batch in feed.plain(batches))
     return total / sum(map(len, batches))
 
@@ -76,7 +76,14 @@ def remark(gaps: Sequence[float]) -> str | None:
 
 
 def gap(
-    X: Any, y: Any, num_classes: int, rows: Rows, head: tuple[Tensor, Tensor], *, l2: float, basis: Basis
+    X: Any,
+    y: Any,
+    num_classes: int,
+    rows: ClassAdjustment,
+    head: tuple[Tensor, Tensor],
+    *,
+    l2: float,
+    basis: Basis,
 ) -> float:
     """By what part the objective of a linear head (weight, bias) is above its optimum, at most: certified."""
     weight, bias = (t.double() for t in head)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe import distributed
+from probe.core import collectives
 from probe.system.progress import bar
 from probe.train import optim, schedule, shards
 from probe.train.feed import Feed
@@ -146,11 +146,11 @@ def _agreed(rate: float, device: torch.device) -> float:
     """Process 0's: other processors may round otherwise."""
     first = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
     bits = int(np.float64(rate).view(np.int64)) if first else 0
-    return float(np.int64(distributed.largest(bits, device=device)[0]).view(np.float64))
+    return float(np.int64(collectives.largest(bits, device=device)[0]).view(np.float64))
 
 
 def _stop_if_asked(training: Training) -> None:
-    (received,) = distributed.largest(training.stop.signal, device=training.device)
+    (received,) = collectives.largest(training.stop.signal, device=training.device)
     if received:
         if training.rank == 0:
             print(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from probe import distributed
+from probe.core import collectives
 from probe.train.engine import Engine
 from probe.train.window import Window
 
@@ -41,7 +41,7 @@ def rehearse(training: Training, objective: nn.Module, optimizer: Any) -> Rehear
     def attempt(size: int) -> Rehearsed:
         used, failure = [False] * len(members), None
         try:
-            with distributed.apart():
+            with collectives.apart():
                 _pass(training, objective, optimizer, size)
             used = [parameter.grad is not None for parameter in members]
             optimizer.zero_grad(set_to_none=True)
@@ -50,7 +50,7 @@ def rehearse(training: Training, objective: nn.Module, optimizer: Any) -> Rehear
                 raise
             failure = error
         alike = (failure is not None, not all(used), *used)
-        failed, unused, *used_by_any = distributed.largest(*map(int, alike), device=training.device)
+        failed, unused, *used_by_any = collectives.largest(*map(int, alike), device=training.device)
         if failed:
             raise failure or RuntimeError("another process is out of memory.")  # words that Accelerate knows
         return Rehearsed(size, bool(unused), [not any_ for any_ in used_by_any])

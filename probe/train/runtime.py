@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from probe.distributed import leave_at_exit
+from probe.core.collectives import leave_at_exit
 from probe.errors import UserError
 from probe.system import world
 from probe.train import deepspeed_file, sharding

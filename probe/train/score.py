@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from probe import distributed
+from probe.core import collectives
 from probe.train import shards
 from probe.train.feed import Feed
 from probe.train.window import Diverged, Objective
@@ -31,7 +31,7 @@ def logits(objective: Objective, feed: Feed, *, rank: int, processes: int, devic
         shards.free(objective)
     rows = torch.cat([index[: len(part)] for (index, _), part in zip(pieces, parts, strict=True)])
     values = torch.cat([scores[: len(part)] for (_, scores), part in zip(pieces, parts, strict=True)])
-    values, everyone = distributed.gather(values, rows.to(values.device))
+    values, everyone = collectives.gather(values, rows.to(values.device))
     if len(everyone) != n or len(everyone.unique()) != n:
         raise RuntimeError(f"{len(everyone)} rows came back for {n} samples")
     whole = torch.empty(n, values.shape[1])

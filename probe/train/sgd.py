@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from probe import distributed
+from probe.core import collectives
+from probe.core.adjustment import ClassAdjustment
+from probe.core.scaling import NEUTRAL, Scaling
 from probe.errors import UserError
 from probe.fitted import FittedHead
 from probe.heads import Head, Linear
-from probe.rows import Rows
-from probe.scaling import NEUTRAL, Scaling
 from probe.train import export, optim, outcome
 from probe.train.building import check, make_head, make_method
 from probe.train.feed import FeatureFeed
@@ -102,7 +102,9 @@ class Plan:
     method: Any
     head: Head
     ease: Scaling
-    rows: Rows | None  # of the convex problem that a linear head and the loss make; None: it is not convex
+    rows: (
+        ClassAdjustment | None
+    )  # of the convex problem that a linear head and the loss make; None: it is not convex
 
     def decay(self, settings: Train, l2: float | None) -> tuple[float, float]:
         """The weight decay of a step, and the strength that it stands for in the exact objective.
@@ -185,15 +187,15 @@ class FrozenRows(nn.Module):
     shift: Tensor | None
     weight: Tensor | None
 
-    def __init__(self, loss: Any, declared: Rows) -> None:
+    def __init__(self, loss: Any, declared: ClassAdjustment) -> None:
         super().__init__()
         self.method, self.name, self.num_classes = loss.method, loss.name, loss.num_classes
         for name in ("scale", "shift", "weight"):
             value = getattr(declared, name)
             self.register_buffer(name, None if value is None else value.float(), persistent=False)
 
-    def rows(self) -> Rows:
-        return Rows(self.scale, self.shift, self.weight)
+    def rows(self) -> ClassAdjustment:
+        return ClassAdjustment(self.scale, self.shift, self.weight)
 
     def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         return self.rows().losses(logits, targets)
@@ -202,9 +204,9 @@ class FrozenRows(nn.Module):
         """Rows are the same in every epoch."""
 
     def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
-        if self.weight is None and distributed.processes() == 1:
+        if self.weight is None and collectives.processes() == 1:
             return F.cross_entropy(self.rows().adjust(logits, targets), targets)
-        return distributed.mean(*self.losses(logits, targets))
+        return collectives.mean(*self.losses(logits, targets))
 
 
 def as_rows(loss: Any) -> Any:

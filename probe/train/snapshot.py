@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from probe import distributed
+from probe.core import collectives
 from probe.train import checkpoint, shards
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _first(
     """The first tensor that is bad. A process sees its own part of each: all of them hear of the first that
     any of them found."""
     found = (number for number, (name, t) in enumerate(named) if bad(name, shards.local(t.detach())))
-    (before_end,) = distributed.largest(len(named) - next(found, len(named)), device=device)
+    (before_end,) = collectives.largest(len(named) - next(found, len(named)), device=device)
     return f"{named[len(named) - before_end][0]} {says}" if before_end else None
 
 

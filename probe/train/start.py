@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from probe import losses
+from probe.core.class_stats import ClassStats
+from probe.core.scaling import NEUTRAL, Scaling
 from probe.errors import UserError
 from probe.heads import Adapter, Cosine, Head, Linear
-from probe.scaling import NEUTRAL, Scaling
-from probe.stats import ClassStats
 from probe.train.streams import seed as stream
 
 if TYPE_CHECKING:

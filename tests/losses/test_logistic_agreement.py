@@ -8,7 +8,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import probe.losses
-from probe.stats import ClassStats
+from probe.core.class_stats import ClassStats
 
 K, D, L2 = 4, 6, 0.5
 

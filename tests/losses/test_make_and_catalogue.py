@@ -41,7 +41,7 @@ def test_every_row_is_complete_makes_its_loss_and_serialises():
 
 
 def test_exact_methods_declare_rows_and_others_do_not():
-    from probe.stats import ClassStats
+    from probe.core.class_stats import ClassStats
 
     h, y = torch.randn(9, 4), torch.arange(9) % 3
     for name in probe.losses.names():

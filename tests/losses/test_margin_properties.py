@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import probe.losses
+from probe.core.class_stats import ClassStats
 from probe.errors import UserError
-from probe.stats import ClassStats
 
 K = 4
 seeds = st.integers(0, 10_000)

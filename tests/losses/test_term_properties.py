@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import probe.losses
+from probe.core.class_stats import Groups
 from probe.losses.outputs import confusion, spectral_norm
 from probe.losses.robust import best_response, onto_simplex
-from probe.stats import Groups
 
 K = 4
 seeds = st.integers(0, 10_000)

@@ -13,8 +13,8 @@ from loss_cases import PARAMS
 from torch.nn.parallel import DistributedDataParallel
 
 import probe.losses
-from probe import distributed
-from probe.stats import ClassStats
+from probe.core import collectives
+from probe.core.class_stats import ClassStats
 
 K, D, STEPS = 5, 4, 2
 COUNTS = [200.0, 5.0, 60.0, 9.0, 30.0]
@@ -85,9 +85,9 @@ def work(rank: int, port: int, folder: str) -> None:
         part = ClassStats.from_features(x[PARTS[rank]], y[PARTS[rank]], K, p, across_processes=True)
         for field in ("count", "mean", "mean_norm2", "spread2"):
             result["statistics"][f"{field} {p}"] = getattr(part, field)
-    (joined,) = distributed.gather(x[PARTS[rank]])
+    (joined,) = collectives.gather(x[PARTS[rank]])
     result["statistics"]["gathered"] = joined
-    result["statistics"]["mean"] = distributed.mean(x[PARTS[rank], 0])
+    result["statistics"]["mean"] = collectives.mean(x[PARTS[rank], 0])
     torch.save(result, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 

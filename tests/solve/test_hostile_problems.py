@@ -7,8 +7,8 @@ import pytest
 import torch
 from problems import blobs
 
+from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
-from probe.rows import Rows
 from probe.solve import logistic
 
 
@@ -71,7 +71,11 @@ def test_a_class_without_rows_takes_no_part_and_is_never_predicted():
     X, y = blobs()
     y = torch.tensor([0, 2, 3, 5])[y]
     log_prior = torch.bincount(y, minlength=6).double().log()  # -inf for the absent
-    for rows in (None, Rows(shift=log_prior), Rows(scale=torch.ones(6), weight=torch.ones(6))):
+    for rows in (
+        None,
+        ClassAdjustment(shift=log_prior),
+        ClassAdjustment(scale=torch.ones(6), weight=torch.ones(6)),
+    ):
         solution = logistic.fit(X, y, 6, l2=1.0, rows=rows)
         assert finite(solution)
         assert set(solution.logits(X).argmax(1).tolist()) <= {0, 2, 3, 5}
@@ -148,8 +152,8 @@ X, Y = torch.randn(6, 2), [0, 1, 2, 0, 1, 2]
         ({"X": 1e300 * torch.randn(6, 2).double()}, "too large"),
         ({"sample_weight": [1.0, -1, 1, 1, 1, 1]}, "not negative"),
         ({"sample_weight": [1.0]}, "6 sample weights"),
-        ({"rows": Rows(scale=torch.tensor([1.0, 0.0, 1.0]))}, "rows.scale must be"),
-        ({"rows": Rows(weight=torch.ones(2))}, "rows.weight has shape"),
+        ({"rows": ClassAdjustment(scale=torch.tensor([1.0, 0.0, 1.0]))}, "rows.scale must be"),
+        ({"rows": ClassAdjustment(weight=torch.ones(2))}, "rows.weight has shape"),
         ({"basis": logistic.Basis(torch.randn(9, 3))}, "3 dimensions"),
     ],
 )

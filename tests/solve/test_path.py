@@ -6,7 +6,7 @@ import pytest
 import torch
 from problems import blobs
 
-from probe.rows import Rows
+from probe.core.adjustment import ClassAdjustment
 from probe.solve import logistic
 from probe.solve.logistic import Basis
 
@@ -54,7 +54,9 @@ def test_a_warm_start_is_taken_up():
     assert logistic.fit(X, y, 4, l2=1.0, init=head).iterations == 0
 
 
-@pytest.mark.parametrize("rows", [None, Rows(scale=torch.tensor([0.5, 1.0, 2.0, 1.5]))], ids=["plain", "MR²"])
+@pytest.mark.parametrize(
+    "rows", [None, ClassAdjustment(scale=torch.tensor([0.5, 1.0, 2.0, 1.5]))], ids=["plain", "MR²"]
+)
 def test_streamed_blocks_give_the_same_head_as_features_in_memory(rows):
     X, y = blobs(n=1500, dim=8)
     matrix = OnDisk(X.float())

@@ -12,7 +12,7 @@ import victims
 from training_world import feature_training, gone, same_bits
 from victims import features, finish, images
 
-from probe import distributed
+from probe.core import collectives
 from probe.errors import UserError
 
 
@@ -157,7 +157,7 @@ def test_machines_that_do_not_share_a_folder_are_told_so(tmp_path, monkeypatch):
     def with_one_that_finds_nothing(*mine, device):
         return [max(pair) for pair in zip(mine, (-1, 1) if len(mine) == 2 else (0,), strict=True)]
 
-    monkeypatch.setattr(distributed, "largest", with_one_that_finds_nothing)
+    monkeypatch.setattr(collectives, "largest", with_one_that_finds_nothing)
     with pytest.raises(UserError, match="not every process finds the checkpoint of step 39"):
         feature_training(folder=tmp_path).run()
 

@@ -8,11 +8,11 @@ import torch
 from training_world import D, blobs
 
 from probe import probing
+from probe.core.scaling import Scaling
 from probe.errors import UserError
 from probe.methods import grammar
 from probe.probing import Problem
 from probe.recipe import Method, Solver
-from probe.scaling import Scaling
 from probe.solve import select
 from probe.train import outcome, probe_sgd
 from probe.train.settings import Train

@@ -130,8 +130,8 @@ def _complexity(margins: Sequence[Mapping[str, Any]]) -> dict[str, list[float | 
     """Each class's term of Theorem 1, with its margin and with one margin of the same mean for all."""
     import torch
 
-    from probe import theory
-    from probe.stats import ClassStats
+    from probe.core import theory
+    from probe.core.class_stats import ClassStats
 
     columns = (torch.tensor([float(row[c]) for row in margins]) for c in ("gamma", "mean_norm2", "spread2"))
     gamma, mean_norm2, spread2 = columns

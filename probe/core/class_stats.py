@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from probe import distributed
+from probe.core import collectives
 from probe.errors import UserError
 
 PIECE = 2**22  # numbers read at a time: 32 MB in float64
@@ -84,7 +84,7 @@ class ClassStats:
             for rows, labels in _blocks(X, y):
                 distances = squared_norm(rows - mean.index_select(0, labels), p)
                 scatter.index_add_(0, labels, distances)
-            scatter = distributed.total(scatter) if across_processes else scatter
+            scatter = collectives.total(scatter) if across_processes else scatter
         stats = cls(count, squared_norm(mean, p), scatter / count.clamp(min=1), mean, float(p))
         bad = (~stats.second_moment.isfinite()).nonzero().flatten().tolist()
         if bad:
@@ -134,20 +134,20 @@ def _accumulate(X: Any, y: Tensor, num_classes: int) -> tuple[Tensor, Tensor, Te
 
 def _joined(count: Tensor, mean: Tensor, scatter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The parts of all processes as one: the joined mean first, then each part's scatter around it."""
-    everyone = distributed.total(count)
-    joined = distributed.total(mean * count.unsqueeze(1)) / everyone.clamp(min=1).unsqueeze(1)
+    everyone = collectives.total(count)
+    joined = collectives.total(mean * count.unsqueeze(1)) / everyone.clamp(min=1).unsqueeze(1)
     moved = scatter + count * (mean - joined).square().sum(1)
-    return everyone, joined, distributed.total(moved)
+    return everyone, joined, collectives.total(moved)
 
 
-class Remembers(nn.Module):
+class StatisticsModule(nn.Module):
     """A module whose buffers are statistics: never below float32, and restored exactly from a state dict.
 
     Buffers start as float32, grow to the feature size at the first batch and follow float64 input; loading
     therefore adopts the saved shape and dtype, and casting a model to half precision leaves them alone.
     """
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Remembers:
+    def _apply(self, fn: Any, recurse: bool = True) -> StatisticsModule:
         before = dict(self._buffers)
 
         def apply(tensor: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ class Remembers(nn.Module):
                 self._buffers[name] = buffer.to(dtype)
 
 
-class RunningStats(Remembers):
+class RunningStats(StatisticsModule):
     """Moving averages over batches; call `update` once a training step.
 
     kind "norms"    averages |mu_k|^2 and |s_k|^2 of each batch, as the paper does. With m samples of a class

@@ -15,8 +15,8 @@ import math
 import torch
 from torch import Tensor
 
+from probe.core.class_stats import ClassStats
 from probe.errors import UserError
-from probe.stats import ClassStats
 
 
 def optimal_margins(moments: Tensor, *, mean_margin: float = 1.0) -> Tensor:

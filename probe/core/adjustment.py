@@ -31,7 +31,7 @@ from probe.errors import UserError
 
 
 @dataclass(frozen=True)
-class Rows:
+class ClassAdjustment:
     """What each class's rows look like; None means the neutral value (1, 0, 1)."""
 
     scale: Tensor | None = None  # K: a_y

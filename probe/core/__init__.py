@@ -1,0 +1,1 @@
+"""Arithmetic that several rooms share: class statistics, adjustments, scaling, theory, collectives."""
