@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Any
 
 
-def attributes(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def attributes(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for a package: each name with the module that holds it.
 
     A home that ends in the name itself is that module: `{"data": "probe.data"}`.

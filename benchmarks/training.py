@@ -20,11 +20,11 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from probe import heads, losses, methods
+from probe.recipe.train_settings import TrainConfig
 from probe.train.feed import FeatureFeed
 from probe.train.loop import Task, Training
 from probe.train.network import Network
 from probe.train.schedule import factor
-from probe.train.settings import Train
 from probe.train.sgd import as_rows
 
 CLASSES = 37
@@ -52,7 +52,7 @@ def ours(
     loss = losses.make("erm", num_classes=CLASSES)
     method = methods.around(as_rows(loss) if frozen else loss, "erm", {})  # as `probe_sgd` does
     task = Task(network, method, feed, CLASSES, "sgd", epochs)
-    training = Training(task, Train(batch_size=batch, lr=RATE), show=False)
+    training = Training(task, TrainConfig(batch_size=batch, lr=RATE), show=False)
 
     def run() -> float:
         begin = time.perf_counter()

@@ -22,7 +22,7 @@ from probe import fitted, probing
 from probe.core import scaling
 from probe.errors import UserError
 from probe.features import FeatureSet
-from probe.recipe import Method, Solver
+from probe.recipe import MethodConfig, SolverConfig
 
 NO_ROWS = np.array([], dtype=np.int64)
 
@@ -79,8 +79,10 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
             scaling=scaling.make(self.scaling, rows),
             sample_weight=weight,
         )
-        solver = Solver(name=self.solver, l2=self.l2, k=self.k, weighted=self.weighted, tol=self.tol)
-        result = probing.fit(problem, Method(name=self.method, **(self.method_params or {})), solver, NO_ROWS)
+        solver = SolverConfig(name=self.solver, l2=self.l2, k=self.k, weighted=self.weighted, tol=self.tol)
+        result = probing.fit(
+            problem, MethodConfig(name=self.method, **(self.method_params or {})), solver, NO_ROWS
+        )
         self.head_ = result.head
         self.n_iter_ = max(1, result.record.get("iterations", 1))
         return self

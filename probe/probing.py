@@ -26,11 +26,11 @@ from probe.errors import UserError, nearest
 from probe.evaluate import groups, metrics
 from probe.fitted import FittedHead
 from probe.material import Material
-from probe.recipe import Method, Recipe, Solver
+from probe.recipe import MethodConfig, Recipe, SolverConfig
 from probe.solve import logistic, ridge, robust, select
 from probe.solve.logistic import LinearSolution
 
-PLAIN = Method(name="erm")
+PLAIN = MethodConfig(name="erm")
 ROUGH = 1e-2  # certified relative excess that is good enough to compare strengths or rank classes
 PROMPTS = 256  # encoded at a time
 IN_MEMORY = 4 << 30  # bytes of features up to which they are held in memory; beyond, they are read in blocks
@@ -75,7 +75,7 @@ class Problem:
         """The one expensive decomposition, shared by all strengths, methods and folds."""
         return logistic.Basis(self.X)
 
-    def loss(self, method: Method, rows: NDArray[np.int64] | None = None) -> Any:
+    def loss(self, method: MethodConfig, rows: NDArray[np.int64] | None = None) -> Any:
         """The method's loss, with the counts and statistics of these rows only."""
         y = self.y if rows is None else self.y[rows]
         stats, row = None, losses.info(method.name)
@@ -125,12 +125,12 @@ class Fit:
     loss: Any = None  # the loss that was minimised, with its margins and remarks
 
 
-def exactly(solver: Solver) -> Solver:
+def exactly(solver: SolverConfig) -> SolverConfig:
     """The exact solver of the plain probe beside a run with this one."""
-    return solver if solver.name == "lbfgs" else Solver(name="lbfgs")
+    return solver if solver.name == "lbfgs" else SolverConfig(name="lbfgs")
 
 
-def check(method: Method, solver: Solver) -> None:
+def check(method: MethodConfig, solver: SolverConfig) -> None:
     """Refuse what could only fail, or would silently be something else, before anything is computed."""
     if solver.name not in SOLVERS:
         raise UserError(f'"{solver.name}" solves nothing exactly{nearest(solver.name, SOLVERS)}')
@@ -147,13 +147,13 @@ def check(method: Method, solver: Solver) -> None:
         raise UserError(f"{method.name} has no exact solver: {row.why}; use --solver sgd, or --finetune")
 
 
-def fit(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Fit:
+def fit(problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
     """Choose the strength on the `held` rows, then fit all rows."""
     check(method, solver)
     return SOLVERS[solver.name](problem, method, solver, held)
 
 
-def _lbfgs(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Fit:
+def _lbfgs(problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
     method = with_frequency(problem, method, solver, held)
     record = strength(problem, solver, held, _paths(problem, method))
     loss = problem.loss(method)
@@ -166,7 +166,7 @@ def _lbfgs(problem: Problem, method: Method, solver: Solver, held: NDArray[np.in
     return Fit(_linear(problem, solution), record, loss)
 
 
-def _paths(problem: Problem, method: Method) -> Callable[[NDArray[np.int64]], Any]:
+def _paths(problem: Problem, method: MethodConfig) -> Callable[[NDArray[np.int64]], Any]:
     """From rows to a function that fits them with several strengths, roughly.
 
     A robust method's class weights are those it starts from, all equal: its strength is chosen for that.
@@ -182,7 +182,9 @@ def _paths(problem: Problem, method: Method) -> Callable[[NDArray[np.int64]], An
     return path
 
 
-def with_frequency(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Method:
+def with_frequency(
+    problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
+) -> MethodConfig:
     """Fill a method's effective frequencies (Classes Are Not Equal, eq. 11), where it wants some.
 
     EF(c) is the mean probability that a plain probe gives class c on samples of class c that it has not seen;
@@ -195,11 +197,13 @@ def with_frequency(problem: Problem, method: Method, solver: Solver, held: NDArr
     _, own = groups.crossfit(problem.y, problem.num_classes, held_out_probabilities(problem, l2))
     filled = {**params, "frequency": np.maximum(own, 1e-3).tolist()}
     if name == method.name:
-        return Method(name=name, **filled)
-    return Method(name=method.name, **{**method.params, methods.catalogue.INNER: {"name": name, **filled}})
+        return MethodConfig(name=name, **filled)
+    return MethodConfig(
+        name=method.name, **{**method.params, methods.catalogue.INNER: {"name": name, **filled}}
+    )
 
 
-def _ridge(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Fit:
+def _ridge(problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
     def path(kept: NDArray[np.int64]) -> Callable[[Sequence[float]], Sequence[ridge.RidgeHead]]:
         return ridge.Ridge(part(problem.X, kept), problem.y[kept], problem.num_classes).path
 
@@ -209,7 +213,7 @@ def _ridge(problem: Problem, method: Method, solver: Solver, held: NDArray[np.in
 
 
 def strength(
-    problem: Problem, solver: Solver, held: NDArray[np.int64], path: Callable[[NDArray[np.int64]], Any]
+    problem: Problem, solver: SolverConfig, held: NDArray[np.int64], path: Callable[[NDArray[np.int64]], Any]
 ) -> dict[str, Any]:
     """The given strength, or the one whose head, fitted to the other rows, does best on the `held` ones."""
     if solver.l2 is not None:
@@ -233,21 +237,21 @@ def _linear(problem: Problem, solution: LinearSolution | ridge.RidgeHead) -> Fit
     return FittedHead("linear", {"weight": solution.weight, "bias": solution.bias}, scaling=problem.scaling)
 
 
-def _zeroshot(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Fit:
+def _zeroshot(problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
     if problem.text is None:
         raise UserError("zero-shot needs a text encoder; choose a CLIP backbone (see `probe backbones`)")
     embeddings, scale = problem.text()
     return Fit(FittedHead("cosine", {"weight": embeddings}, {"scale": scale}))
 
 
-def _knn(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> Fit:
+def _knn(problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
     settings = {"num_classes": problem.num_classes, "k": solver.k, "weighted": solver.weighted}
     bank = problem.X if isinstance(problem.X, Tensor) else problem.X.tensor()
     tensors = {"bank": bank, "labels": torch.from_numpy(problem.y)}
     return Fit(FittedHead("knn", tensors, settings, problem.scaling), {"k": solver.k})
 
 
-SOLVERS: dict[str, Callable[[Problem, Method, Solver, NDArray[np.int64]], Fit]] = {
+SOLVERS: dict[str, Callable[[Problem, MethodConfig, SolverConfig, NDArray[np.int64]], Fit]] = {
     "lbfgs": _lbfgs,
     "ridge": _ridge,
     "knn": _knn,

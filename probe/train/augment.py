@@ -15,8 +15,8 @@ from torch import Tensor
 
 from backbones.preprocess import AUGMENTATIONS, Preprocessing, to_bytes
 from backbones.torchvision_ops import ensure_torchvision
+from probe.recipe.train_settings import AugmentConfig
 from probe.train.batch import Batch
-from probe.train.settings import Augment
 
 Change = Callable[[Any], Any]
 
@@ -33,7 +33,7 @@ def _fill(numbers: Preprocessing) -> list[float]:
     return [255 * m for m in numbers.mean]
 
 
-POLICIES: dict[str, Callable[[Augment, Preprocessing], Change]] = {
+POLICIES: dict[str, Callable[[AugmentConfig, Preprocessing], Change]] = {
     "autoaugment": lambda a, p: _transforms().AutoAugment(
         # 25 pairs of operations, learnt for CIFAR-10 or ImageNet (Cubuk et al. 2019)
         _transforms().AutoAugmentPolicy.CIFAR10 if p.size <= 64 else _transforms().AutoAugmentPolicy.IMAGENET,
@@ -56,7 +56,7 @@ ERASERS: dict[str, Callable[[Preprocessing], Change]] = {
 class RandomView:
     """PIL image -> uint8 tensor, drawn from the global generators (the caller seeds them)."""
 
-    settings: Augment
+    settings: AugmentConfig
     numbers: Preprocessing
     crop: str  # a key of AUGMENTATIONS, or "none"
 
@@ -90,12 +90,12 @@ def _rgb(image: Any) -> Any:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def random_view(settings: Augment, numbers: Preprocessing, own: str | None) -> RandomView:
+def random_view(settings: AugmentConfig, numbers: Preprocessing, own: str | None) -> RandomView:
     """`own` is the backbone's crop, which `crop: auto` means."""
     return RandomView(settings, numbers, (own or "none") if settings.crop == "auto" else settings.crop)
 
 
-def mixer(settings: Augment, num_classes: int) -> Callable[[Batch], Batch] | None:
+def mixer(settings: AugmentConfig, num_classes: int) -> Callable[[Batch], Batch] | None:
     """Mixup (Zhang et al. 2018), CutMix (Yun et al. 2019) or a coin between them; None for no mixing."""
     if settings.mix == "none":
         return None

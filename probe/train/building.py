@@ -11,15 +11,15 @@ from probe.errors import UserError
 from probe.heads import Head
 from probe.material import from_scratch
 from probe.methods.base import Method
-from probe.recipe import Method as Choice
+from probe.recipe import MethodConfig as Choice
 from probe.recipe import Recipe
+from probe.recipe.train_settings import TrainConfig
 from probe.train import deepspeed_file
 from probe.train.network import OwnHead
-from probe.train.settings import Train
 from probe.train.streams import seed as stream
 
 
-def check(choice: Choice, settings: Train) -> None:
+def check(choice: Choice, settings: TrainConfig) -> None:
     """Refuse at once what could only fail after minutes."""
     loss = methods.inner(choice.name, choice.params)
     if loss.takes == "cosines" and settings.head == "linear":
@@ -60,7 +60,7 @@ def make_method(choice: Choice, *, num_classes: int, labels: Any, dim: int, loss
     return methods.make(choice.name, choice.params, num_classes=num_classes, class_counts=counts, dim=dim)
 
 
-def make_head(method: Method, settings: Train, *, dim: int, num_classes: int, seed: int) -> Head:
+def make_head(method: Method, settings: TrainConfig, *, dim: int, num_classes: int, seed: int) -> Head:
     """The head that the settings name, or the one that the method's loss takes."""
     if hasattr(method.loss, "scores"):
         return OwnHead(method.loss, dim)

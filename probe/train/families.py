@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from backbones import registry
 from backbones.weights import Scratch
 from probe.errors import UserError
-from probe.train.settings import OPEN, Train
+from probe.recipe.train_settings import OPEN, TrainConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -109,7 +109,7 @@ def row(kind: Family, optimizer: str | None) -> tuple[str, Defaults]:
     return chosen, ROWS[kind, chosen]
 
 
-def resolve(settings: Train, kind: Family, images: int) -> Train:
+def resolve(settings: TrainConfig, kind: Family, images: int) -> TrainConfig:
     """The settings with every open one filled in, for this many training images; only `lr` may stay open,
     to be searched for."""
     optimizer, defaults = row(kind, settings.optimizer)
@@ -153,7 +153,7 @@ def batch_size(images: int, largest: int) -> int:
     return max(1, min(largest, max(SMALLEST_BATCH, fitting)))
 
 
-def described(settings: Train, kind: Family) -> dict[str, Any]:
+def described(settings: TrainConfig, kind: Family) -> dict[str, Any]:
     """The resolved settings as plain values, for log.jsonl and result.json."""
     values = {name: getattr(settings, name) for name in (*OPEN, "batch_norm", "start")}
     return {"family": kind, **values, "crop": settings.augment.crop}

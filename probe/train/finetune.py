@@ -21,6 +21,7 @@ from probe.evaluate.metrics import score
 from probe.fitted import FittedHead
 from probe.heads import Head
 from probe.recipe import Recipe
+from probe.recipe.train_settings import TrainConfig
 from probe.train import augment, export, families, runtime, switches, weights, wise
 from probe.train.building import check, make_head, make_method
 from probe.train.feed import ImageFeed, default_workers
@@ -28,7 +29,6 @@ from probe.train.loop import Task, Training
 from probe.train.network import Network
 from probe.train.rates import Search
 from probe.train.samples import Samples
-from probe.train.settings import Train
 from probe.train.start import Start, automatic, set_head
 from probe.train.streams import seed as stream
 
@@ -67,7 +67,7 @@ class Job:
     test: Samples
     accelerator: Any
     family: families.Family
-    settings: Train  # the recipe's, with all that it leaves open filled in
+    settings: TrainConfig  # the recipe's, with all that it leaves open filled in
 
     @property
     def num_classes(self) -> int:

@@ -24,6 +24,7 @@ from probe.core import collectives
 from probe.errors import UserError
 from probe.evaluate.metrics import score
 from probe.methods.base import Method
+from probe.recipe.train_settings import TrainConfig
 from probe.system.progress import bar
 from probe.train import augment, batchnorm, checkpoint, optim, rehearsal, runtime, schedule, shards, snapshot
 from probe.train.ema import Average
@@ -32,7 +33,6 @@ from probe.train.log import Log
 from probe.train.network import Network
 from probe.train.sampler import Sampler
 from probe.train.score import logits
-from probe.train.settings import Train
 from probe.train.snapshot import Position, Progress
 from probe.train.stop import Stopped, StopRequest
 from probe.train.streams import seed as stream
@@ -62,7 +62,7 @@ class Training:
     def __init__(
         self,
         task: Task,
-        settings: Train,
+        settings: TrainConfig,
         *,
         seed: int = 0,
         folder: Path | None = None,  # for checkpoints and log.jsonl; None: neither

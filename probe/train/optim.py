@@ -12,8 +12,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from probe.errors import UserError
+from probe.recipe.train_settings import TrainConfig
 from probe.train.network import Network
-from probe.train.settings import Train
 
 # Where a layer's number stands in a parameter's name, for models that do not say it themselves.
 DEPTHS = (
@@ -38,7 +38,9 @@ DEFAULTS = {
 }
 
 
-def make(network: Network, method: nn.Module, name: str, settings: Train, *, fused: bool = True) -> Optimizer:
+def make(
+    network: Network, method: nn.Module, name: str, settings: TrainConfig, *, fused: bool = True
+) -> Optimizer:
     """The optimiser `name` over the network's parameters and the method's own.
 
     `fused`: SGD in one kernel for all parameters, which torch does not have for sharded ones.

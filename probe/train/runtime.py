@@ -12,11 +12,11 @@ import torch
 
 from probe.core.collectives import leave_at_exit
 from probe.errors import UserError
+from probe.recipe.train_settings import TrainConfig
 from probe.system import world
 from probe.train import deepspeed_file, sharding
 from probe.train.engine import Engine, Sharded
 from probe.train.launch import check_world
-from probe.train.settings import Train
 
 if TYPE_CHECKING:
     from probe.train.rehearsal import Rehearsed
@@ -25,7 +25,7 @@ TRACKING = "tracking"
 PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
-def accelerator(settings: Train, folder: Path | None = None) -> Any:
+def accelerator(settings: TrainConfig, folder: Path | None = None) -> Any:
     """An Accelerator for these settings; raises when it sees another world than the launcher started.
     What trackers write goes to `folder`, where they can be told.
 

@@ -25,16 +25,16 @@ from probe.core.scaling import NEUTRAL, Scaling
 from probe.errors import UserError
 from probe.fitted import FittedHead
 from probe.heads import Head, Linear
+from probe.recipe.train_settings import TrainConfig
 from probe.train import export, optim, outcome
 from probe.train.building import check, make_head, make_method
 from probe.train.feed import FeatureFeed
 from probe.train.loop import Task, Training
 from probe.train.network import Network
-from probe.train.settings import Train
 
 if TYPE_CHECKING:
     from probe.probing import Fit, Problem
-    from probe.recipe import Method, Solver
+    from probe.recipe import MethodConfig, SolverConfig
 
 EPOCHS = 60
 LR = 1.0  # half of 1 / curvature: room for the noise of batches
@@ -44,11 +44,11 @@ POWER_STEPS = 30
 
 def probe_sgd(
     problem: Problem,
-    method: Method,
-    solver: Solver,
+    method: MethodConfig,
+    solver: SolverConfig,
     held: NDArray[np.int64],
     *,
-    settings: Train | None = None,
+    settings: TrainConfig | None = None,
     seed: int = 0,
     folder: Path | None = None,
     show: bool = True,
@@ -56,11 +56,11 @@ def probe_sgd(
     """A head trained by SGD. `held` rows choose the strength and, with `keep: best`, the epoch."""
     from probe.probing import Fit, with_frequency
 
-    settings = settings or Train()
+    settings = settings or TrainConfig()
     check(method, settings)
     if problem.sample_weight is not None:
         raise UserError("sample weights are for the exact solver; use solver lbfgs")
-    if settings.augment != Train().augment:
+    if settings.augment != TrainConfig().augment:
         raise UserError("augmentation changes images, and cached features have none; fine-tune instead")
     method = with_frequency(problem, method, solver, held)
     kept = np.setdiff1d(np.arange(len(problem.y)), held) if settings.selects else np.arange(len(problem.y))
@@ -106,7 +106,7 @@ class Plan:
         ClassAdjustment | None
     )  # of the convex problem that a linear head and the loss make; None: it is not convex
 
-    def decay(self, settings: Train, l2: float | None) -> tuple[float, float]:
+    def decay(self, settings: TrainConfig, l2: float | None) -> tuple[float, float]:
         """The weight decay of a step, and the strength that it stands for in the exact objective.
 
         That is a sum of v CE, and steps see its mean, over sum v. The scores of a cosine head do not depend
@@ -121,7 +121,9 @@ class Plan:
         return decay, decay * mass * size**2
 
 
-def _plan(problem: Problem, method: Method, settings: Train, kept: NDArray[np.int64], seed: int) -> Plan:
+def _plan(
+    problem: Problem, method: MethodConfig, settings: TrainConfig, kept: NDArray[np.int64], seed: int
+) -> Plan:
     X, y = _rows(problem, kept), problem.y[kept]
     loss = inner_loss(problem, method, kept)
     used = loss if settings.head == "adapter" else as_rows(loss)
@@ -134,8 +136,8 @@ def _plan(problem: Problem, method: Method, settings: Train, kept: NDArray[np.in
 
 def _training(
     problem: Problem,
-    method: Method,
-    settings: Train,
+    method: MethodConfig,
+    settings: TrainConfig,
     plan: Plan,
     held: NDArray[np.int64],
     *,
@@ -170,10 +172,10 @@ def _training(
     )
 
 
-def inner_loss(problem: Problem, method: Method, rows: NDArray[np.int64]) -> Any:
+def inner_loss(problem: Problem, method: MethodConfig, rows: NDArray[np.int64]) -> Any:
     """The loss inside the method, with the exact statistics of these rows."""
     from probe import methods
-    from probe.recipe import Method as Choice
+    from probe.recipe import MethodConfig as Choice
 
     name, params = methods.catalogue.resolve(method.name, method.params)[1]
     return problem.loss(Choice(name=name, **params), rows)
@@ -215,7 +217,9 @@ def as_rows(loss: Any) -> Any:
     return loss if declared is None else FrozenRows(loss, declared)
 
 
-def _strength(problem: Problem, method: Method, solver: Solver, held: NDArray[np.int64]) -> dict[str, Any]:
+def _strength(
+    problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
+) -> dict[str, Any]:
     """The given strength, or the one that validates best by the exact solver: with the method's rows or,
     where it has none, plain cross-entropy's. The strength belongs to the features more than to the loss."""
     from probe import probing

@@ -19,7 +19,7 @@ from probe.train import deepspeed_file
 if TYPE_CHECKING:
     from torch import nn
 
-    from probe.train.settings import Train
+    from probe.recipe.train_settings import TrainConfig
 
 ASKED = "ACCELERATE_USE_FSDP"  # set by Accelerate's launcher
 # Every process loads its own weights; otherwise transformers would leave them empty on all but one.
@@ -118,7 +118,7 @@ def flags(config: Path) -> list[str]:
     return [word for name, value in LOADS_EVERYWHERE.items() for word in (f"--{name}", value)]
 
 
-def check_recipe(settings: Train) -> None:
+def check_recipe(settings: TrainConfig) -> None:
     """Refuse what a recipe cannot have when weights are split."""
     _refuse(RECIPE, settings)
 
@@ -129,7 +129,7 @@ def _refuse(refusals: Refusals, given: Any) -> None:
             raise UserError(why)
 
 
-def check(settings: Train) -> Any:
+def check(settings: TrainConfig) -> Any:
     """What the configuration asks for, as Accelerate's plugin; raises where this recipe cannot have it."""
     from accelerate import FullyShardedDataParallelPlugin
 

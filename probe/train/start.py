@@ -20,7 +20,7 @@ from probe.train.streams import seed as stream
 
 if TYPE_CHECKING:
     from probe.probing import Problem
-    from probe.recipe import Method, Solver
+    from probe.recipe import MethodConfig, SolverConfig
 
 SPREAD = 0.01  # of a random head's weights: every class about equally likely at first
 
@@ -32,8 +32,8 @@ class Start:
     backbone: Any
     class_names: tuple[str, ...]
     templates: tuple[str, ...]
-    method: Method
-    solver: Solver
+    method: MethodConfig
+    solver: SolverConfig
     held: NDArray[np.int64]  # rows of the frozen problem that choose the probe's strength
     trained: NDArray[np.int64]  # rows that may be learnt from
     seed: int
@@ -94,13 +94,13 @@ def _probe(head: Head, start: Start) -> Scaling:
     Rows that will choose between start and end, or an epoch, choose its strength too and teach it nothing.
     """
     from probe import probing
-    from probe.recipe import Method
+    from probe.recipe import MethodConfig
 
     inner = _inner(head)
     if not isinstance(inner, Linear):
         raise UserError("start: probe is a linear solution, and this head is not linear; use start: means")
     exact = start.method.name in losses.names() and losses.info(start.method.name).frozen == "exact"
-    method = start.method if exact else Method(name="erm")
+    method = start.method if exact else MethodConfig(name="erm")
     problem, solver = start.problem, start.solver
     fit = probing.fit(problem, method, solver, start.held)
     if len(start.trained) < len(problem.y):

@@ -28,7 +28,7 @@ WRITTEN = {
 def test_what_is_written_and_what_is_stored_are_one(written, content):
     assert grammar.parse(written) == content
     assert grammar.spelled(content) == written
-    assert recipe.Method.model_validate(written).model_dump() == content
+    assert recipe.MethodConfig.model_validate(written).model_dump() == content
 
 
 def test_spaces_order_and_a_named_inner_loss_change_nothing():

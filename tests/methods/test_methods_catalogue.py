@@ -44,6 +44,6 @@ def test_mistakes_are_one_line(name, params, message):
 
 
 def test_listing_methods_imports_no_torch():
-    code = "import sys, probe.methods as m, probe.train.settings; m.names(); print('torch' in sys.modules)"
+    code = "import sys, probe.methods as m, probe.recipe.train_settings; m.names(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -7,11 +7,11 @@ from training_world import Pictures, image_feed
 
 from backbones.preprocess import Preprocessing, Transform
 from probe.errors import UserError
-from probe.recipe import Method
+from probe.recipe import MethodConfig
+from probe.recipe.train_settings import AugmentConfig, TrainConfig
 from probe.train import augment
 from probe.train.batch import Batch
 from probe.train.building import check
-from probe.train.settings import Augment, Train
 
 
 class Bare:
@@ -33,13 +33,13 @@ EACH = [
 
 
 def views(settings, *, epoch=0, seed=0, n=24, per_image=1):
-    feed = image_feed(Pictures(n), Bare, Train(augment=settings), seed=seed)
+    feed = image_feed(Pictures(n), Bare, TrainConfig(augment=settings), seed=seed)
     return next(feed.training(epoch, [np.arange(n)], per_image))
 
 
 @pytest.mark.parametrize("settings", EACH, ids=lambda s: "-".join(s.values()))
 def test_each_changes_images_and_keeps_their_shape(settings):
-    plain = next(image_feed(Pictures(24), Bare, Train()).plain([np.arange(24)])).inputs
+    plain = next(image_feed(Pictures(24), Bare, TrainConfig()).plain([np.arange(24)])).inputs
     changed = views(settings).inputs
     assert changed.shape == plain.shape == (24, 3, 32, 32)
     assert changed.dtype == torch.float32
@@ -48,14 +48,14 @@ def test_each_changes_images_and_keeps_their_shape(settings):
 
 
 def test_no_augmentation_is_the_evaluation_view():
-    plain = next(image_feed(Pictures(24), Bare, Train()).plain([np.arange(24)])).inputs
+    plain = next(image_feed(Pictures(24), Bare, TrainConfig()).plain([np.arange(24)])).inputs
     assert torch.equal(views({"crop": "none"}).inputs, plain)
 
 
 def test_a_view_depends_on_seed_epoch_and_sample_and_on_nothing_else():
     settings = {"policy": "randaugment", "erase": "cutout"}
     whole = views(settings)
-    feed = image_feed(Pictures(24), Bare, Train(augment=settings))
+    feed = image_feed(Pictures(24), Bare, TrainConfig(augment=settings))
     torch.manual_seed(12345)
     part = next(feed.training(0, [np.array([9, 4])], 1))
     assert torch.equal(part.inputs, whole.inputs[[9, 4]])
@@ -77,7 +77,7 @@ def test_cutout_blanks_a_square_of_half_the_side_with_the_mean_colour():
 def test_mixing_keeps_shapes_and_label_sums(mix):
     torch.manual_seed(1)
     images, labels = torch.randn(16, 3, 8, 8), torch.arange(16) % 4
-    mixed = augment.mixer(Augment(mix=mix), 4)(Batch((images,), labels, torch.arange(16)))
+    mixed = augment.mixer(AugmentConfig(mix=mix), 4)(Batch((images,), labels, torch.arange(16)))
     assert mixed.inputs.shape == images.shape
     assert not torch.equal(mixed.inputs, images)
     assert mixed.targets.shape == (16, 4)
@@ -87,7 +87,7 @@ def test_mixing_keeps_shapes_and_label_sums(mix):
 
 def test_both_draws_mixup_and_cutmix():
     images = torch.stack([torch.zeros(3, 8, 8), torch.ones(3, 8, 8)] * 8)
-    mix = augment.mixer(Augment(mix="both"), 2)
+    mix = augment.mixer(AugmentConfig(mix="both"), 2)
     kinds = set()
     for seed in range(12):
         torch.manual_seed(seed)
@@ -100,8 +100,8 @@ def test_a_loss_that_needs_labels_refuses_mixing_in_one_line():
     with pytest.raises(
         UserError, match=r"mr2 takes labels, and train\.augment\.mix=cutmix makes probabilities"
     ):
-        check(Method(name="mr2"), Train(augment={"mix": "cutmix"}))
-    check(Method(name="la"), Train(augment={"mix": "cutmix"}))
+        check(MethodConfig(name="mr2"), TrainConfig(augment={"mix": "cutmix"}))
+    check(MethodConfig(name="la"), TrainConfig(augment={"mix": "cutmix"}))
 
 
 def test_an_image_that_cannot_be_read_is_named():
@@ -113,6 +113,6 @@ def test_an_image_that_cannot_be_read_is_named():
                 raise BadImage("truncated file")
             return super().__getitem__(index)
 
-    feed = image_feed(Broken(8), Bare, Train())
+    feed = image_feed(Broken(8), Bare, TrainConfig())
     with pytest.raises(UserError, match=r"picture-3: truncated file; repair or remove it"):
         list(feed.training(0, [np.arange(8)], 1))

@@ -7,10 +7,10 @@ import yaml
 from training_world import feature_training
 
 from probe.errors import UserError
-from probe.recipe import Method
+from probe.recipe import MethodConfig
+from probe.recipe.train_settings import TrainConfig
 from probe.train import building, deepspeed_file, launch, runtime, sharding
 from probe.train.launch import World
-from probe.train.settings import Train
 from probe.train.zero import Zero
 
 
@@ -134,7 +134,7 @@ def test_processes_that_accelerate_told_to_use_deepspeed_say_how_to_start_them(m
 
     monkeypatch.setattr(accelerate, "Accelerator", lambda **_: Found())
     with pytest.raises(UserError, match="start DeepSpeed with --accelerate-config FILE"):
-        runtime.accelerator(Train())
+        runtime.accelerator(TrainConfig())
 
 
 @pytest.mark.parametrize(
@@ -148,16 +148,16 @@ def test_processes_that_accelerate_told_to_use_deepspeed_say_how_to_start_them(m
 def test_recipes_that_cannot_be_split_are_refused(monkeypatch, settings, why):
     monkeypatch.setenv(deepspeed_file.ASKED, '{"stage": 2}')
     with pytest.raises(UserError, match=why):
-        runtime.accelerator(Train(**settings))
+        runtime.accelerator(TrainConfig(**settings))
 
 
 def test_a_method_that_works_on_gradients_is_refused_before_it_starts(monkeypatch):
-    building.check(Method(name="sam"), Train())
+    building.check(MethodConfig(name="sam"), TrainConfig())
     monkeypatch.setenv(deepspeed_file.ASKED, '{"stage": 2}')
     with pytest.raises(
         UserError, match=r"sam: it works on whole gradients.*train it with distributed_type: FSDP"
     ):
-        building.check(Method(name="sam"), Train())
+        building.check(MethodConfig(name="sam"), TrainConfig())
 
 
 def test_a_method_that_does_not_say_so_is_refused_when_it_asks_for_them(monkeypatch):

@@ -11,8 +11,8 @@ import backbones
 from backbones import registry
 from probe import recipe
 from probe.errors import UserError
+from probe.recipe.train_settings import OPEN, TrainConfig
 from probe.train import families
-from probe.train.settings import OPEN, Train
 
 EXPECTED = {"clip": "clip", "moco": "convnet", "effnet": "convnet", "cifar": "scratch"}
 
@@ -37,7 +37,7 @@ def test_every_registered_backbone_has_a_row_that_leaves_nothing_open(name):
     expected = EXPECTED.get(spec.family) or ("transformer" if "vit" in spec.architecture else "convnet")
     assert kind == expected
     for optimizer in (None, "adamw", "sgd"):
-        done = families.resolve(Train(optimizer=optimizer), kind, 3680)
+        done = families.resolve(TrainConfig(optimizer=optimizer), kind, 3680)
         row = families.row(kind, optimizer)[1]
         still_open = {field for field in OPEN if getattr(done, field) is None}
         assert still_open == ({"lr"} if row.rates else {"clip"})
@@ -54,7 +54,7 @@ def test_weights_of_a_file_make_a_net_pretrained_that_is_otherwise_from_scratch(
 
 
 def test_what_the_recipe_gives_is_taken_as_it_is():
-    given = Train(
+    given = TrainConfig(
         epochs=3,
         batch_size=7,
         optimizer="sgd",
@@ -71,12 +71,12 @@ def test_what_the_recipe_gives_is_taken_as_it_is():
 
 @pytest.mark.parametrize("field", OPEN)
 def test_the_word_auto_leaves_a_setting_open(field):
-    assert getattr(Train(**{field: "auto"}), field) is None
+    assert getattr(TrainConfig(**{field: "auto"}), field) is None
 
 
 @pytest.mark.parametrize("images", [1, 5, 64, 150, 740, 1347, 3680, 50_000, 1_281_167])
 def test_any_number_of_images_gives_enough_steps_and_no_endless_training(images):
-    done = families.resolve(Train(), "convnet", images)
+    done = families.resolve(TrainConfig(), "convnet", images)
     per_epoch = math.ceil(images / done.batch_size)
     assert 16 <= done.batch_size <= 256
     assert 5 <= done.epochs <= families.LONGEST
@@ -86,10 +86,10 @@ def test_any_number_of_images_gives_enough_steps_and_no_endless_training(images)
 
 def test_a_micro_batch_above_the_batch_of_these_images_is_refused():
     with pytest.raises(UserError, match=r"micro_batch=64 would change nothing.* 150 images is 16"):
-        families.resolve(Train(micro_batch=64), "convnet", 150)
-    assert families.resolve(Train(micro_batch=64, batch_size=128), "convnet", 150).micro_batch == 64
+        families.resolve(TrainConfig(micro_batch=64), "convnet", 150)
+    assert families.resolve(TrainConfig(micro_batch=64, batch_size=128), "convnet", 150).micro_batch == 64
     with pytest.raises(ValidationError):
-        Train(micro_batch=0)
+        TrainConfig(micro_batch=0)
 
 
 def test_fine_tuning_without_a_method_is_plain_and_probing_is_not():

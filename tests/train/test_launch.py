@@ -13,9 +13,9 @@ from torch import nn
 from training_world import gone
 
 from probe.errors import UserError
+from probe.recipe.train_settings import TrainConfig
 from probe.train import launch, runtime, sharding
 from probe.train.launch import World
-from probe.train.settings import Train
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_what_cannot_be_split_is_refused_before_anything_is_trained(
     for name, value in sharding.environment(config(**{"fsdp_version": 2, **words})).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=why):
-        sharding.check(Train(**settings))
+        sharding.check(TrainConfig(**settings))
 
 
 def test_layers_that_are_not_there_are_named_with_those_that_are(config, monkeypatch):
@@ -178,9 +178,9 @@ def test_layers_that_are_not_there_are_named_with_those_that_are(config, monkeyp
     layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
     scalar = nn.ParameterDict({"scale": torch.tensor(1.0)})
     with pytest.raises(UserError, match=r"Blok is no layer.*TransformerEncoderLayer"):
-        sharding.check_weights(nn.TransformerEncoder(layer, 2), sharding.check(Train()))
+        sharding.check_weights(nn.TransformerEncoder(layer, 2), sharding.check(TrainConfig()))
     with pytest.raises(UserError, match="cannot split scale, a weight without dimensions"):
-        sharding.check_weights(scalar, sharding.check(Train()))
+        sharding.check_weights(scalar, sharding.check(TrainConfig()))
 
 
 def test_one_process_has_nobody_to_split_weights_with(config):
@@ -195,7 +195,7 @@ def test_megatron_is_refused_and_the_way_is_named(config, monkeypatch):
     found = SimpleNamespace(distributed_type=accelerate.DistributedType.MEGATRON_LM, num_processes=1)
     monkeypatch.setattr(accelerate, "Accelerator", lambda **_: found)
     with pytest.raises(UserError, match="MEGATRON_LM is not supported; use distributed_type: FSDP"):
-        runtime.accelerator(Train())
+        runtime.accelerator(TrainConfig())
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(UserError, match="MEGATRON_LM is not supported; use distributed_type: FSDP"):
         launch.launch(World(2, config=config("MEGATRON_LM")), [])

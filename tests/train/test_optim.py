@@ -7,13 +7,13 @@ from training_world import method, tiny_resnet, tiny_vit
 
 from probe import heads
 from probe.errors import UserError
+from probe.recipe.train_settings import TrainConfig
 from probe.train import optim
 from probe.train.network import Network
-from probe.train.settings import Train
 
 
 def groups(network, **settings):
-    made = optim.make(network, method(), settings.pop("name", "adamw"), Train(**settings))
+    made = optim.make(network, method(), settings.pop("name", "adamw"), TrainConfig(**settings))
     names = {p: n for n, p in network.named_parameters()}
     return {
         names[p]: (group["weight_decay"], group["lr"], group["lr_scale"])
@@ -77,7 +77,7 @@ def test_frozen_parameters_are_left_out_and_nothing_to_train_is_said():
 def test_a_loss_with_parameters_of_its_own_has_them_trained():
     network = Network(nn.Identity(), heads.make("linear", 12, 5))
     lgm = method("lgm")
-    made = optim.make(network, lgm, "sgd", Train())
+    made = optim.make(network, lgm, "sgd", TrainConfig())
     trained = {p for group in made.param_groups for p in group["params"]}
     assert set(lgm.parameters()) <= trained
     assert isinstance(made, torch.optim.SGD)
@@ -89,7 +89,7 @@ def test_no_decay_is_too_large_for_any_rate_and_the_optimum_is_the_same(name, mo
     curvature = 0.5
     for decay in (1e-3, 0.4, 1.0, 3.0, 1e9):
         network = Network(nn.Identity(), heads.make("linear", 1, 2, bias=False))
-        optimizer = optim.make(network, method(), name, Train(weight_decay=decay, momentum=momentum))
+        optimizer = optim.make(network, method(), name, TrainConfig(weight_decay=decay, momentum=momentum))
         weight = network.head.weight
         for step in range(200):
             optim.set_rate(optimizer, min(1.0, (200 - step) / 50))
@@ -104,6 +104,6 @@ def test_no_decay_is_too_large_for_any_rate_and_the_optimum_is_the_same(name, mo
 def test_a_usual_decay_does_not_touch_the_rate():
     network = Network(nn.Identity(), heads.make("linear", 12, 5))
     for name, default in optim.DEFAULTS.items():
-        optimizer = optim.make(network, method(), name, Train())
+        optimizer = optim.make(network, method(), name, TrainConfig())
         optim.set_rate(optimizer, default.lr)
         assert {group["lr"] for group in optimizer.param_groups} == {default.lr}

@@ -12,10 +12,10 @@ from probe.core.scaling import Scaling
 from probe.errors import UserError
 from probe.methods import grammar
 from probe.probing import Problem
-from probe.recipe import Method, Solver
+from probe.recipe import MethodConfig, SolverConfig
+from probe.recipe.train_settings import TrainConfig
 from probe.solve import select
 from probe.train import outcome, probe_sgd
-from probe.train.settings import Train
 
 NONE = np.array([], dtype=np.int64)
 
@@ -34,10 +34,10 @@ def fit(p, name="erm", l2=4.0, held=NONE, seed=0, **settings):
     options = {"epochs": 80, "batch_size": 64, **settings}
     return probe_sgd(
         p,
-        Method(name=name),
-        Solver(name="sgd", l2=l2),
+        MethodConfig(name=name),
+        SolverConfig(name="sgd", l2=l2),
         held,
-        settings=Train(**options),
+        settings=TrainConfig(**options),
         seed=seed,
         show=False,
     )
@@ -53,13 +53,13 @@ WHOLE = {
 @pytest.mark.parametrize("name", ["erm", "mr2", "la", "cb", "ldam-linear"])
 def test_convex_methods_reach_the_exact_solution(name):
     p = problem()
-    exact = probing.fit(p, Method(name=name), Solver(l2=4.0), NONE).head.scores(p.raw)
+    exact = probing.fit(p, MethodConfig(name=name), SolverConfig(l2=4.0), NONE).head.scores(p.raw)
     assert torch.allclose(fit(p, name, **WHOLE).head.scores(p.raw), exact, atol=0.02)
 
 
 def test_batches_come_close_to_it():
     p = problem()
-    exact = probing.fit(p, Method(name="mr2"), Solver(l2=4.0), NONE).head.scores(p.raw)
+    exact = probing.fit(p, MethodConfig(name="mr2"), SolverConfig(l2=4.0), NONE).head.scores(p.raw)
     found = fit(p, "mr2").head.scores(p.raw)
     assert (exact.argmax(1) == found.argmax(1)).float().mean() > 0.98
 
@@ -67,14 +67,14 @@ def test_batches_come_close_to_it():
 @pytest.mark.parametrize(("shift", "size"), [(100.0, 1.0), (0.0, 1e-3), (-3.0, 50.0)])
 def test_neither_the_place_nor_the_size_of_features_matters(shift, size):
     p = problem(shift=shift, size=size)
-    exact = probing.fit(p, Method(name="erm"), Solver(l2=4.0 * size**2), NONE).head.scores(p.raw)
+    exact = probing.fit(p, MethodConfig(name="erm"), SolverConfig(l2=4.0 * size**2), NONE).head.scores(p.raw)
     assert torch.allclose(fit(p, l2=4.0 * size**2, **WHOLE).head.scores(p.raw), exact, atol=0.02)
 
 
 def test_the_head_remembers_the_scaling():
     X, _ = blobs(400)
     p = problem(scaling=Scaling(X.mean(0), X.std(0), unit_norm=True))
-    exact = probing.fit(p, Method(name="erm"), Solver(l2=4.0), NONE).head.scores(p.raw)
+    exact = probing.fit(p, MethodConfig(name="erm"), SolverConfig(l2=4.0), NONE).head.scores(p.raw)
     assert torch.allclose(fit(p, **WHOLE).head.scores(p.raw), exact, atol=0.02)
 
 
@@ -105,13 +105,13 @@ def test_strength_and_epoch_are_chosen_on_held_rows(monkeypatch):
     held = np.arange(0, 400, 5)
     result = probe_sgd(
         p,
-        Method(name="mr2"),
-        Solver(name="sgd"),
+        MethodConfig(name="mr2"),
+        SolverConfig(name="sgd"),
         held,
-        settings=Train(epochs=4, keep="best", batch_size=64),
+        settings=TrainConfig(epochs=4, keep="best", batch_size=64),
         show=False,
     )
-    assert result.record["l2"] == probing.fit(p, Method(name="mr2"), Solver(), held).record["l2"]
+    assert result.record["l2"] == probing.fit(p, MethodConfig(name="mr2"), SolverConfig(), held).record["l2"]
     assert 0 <= result.record["best_epoch"] < 4
 
 
@@ -138,8 +138,11 @@ def test_memory_mapped_features_train_to_the_same_bits(tmp_path):
 def test_gaussian_classes_start_at_the_means_of_scaled_features_and_no_strength_pulls_them_away(name):
     plain = problem()
     scaled = problem(shift=3.0, size=0.2, scaling=Scaling(*torch.tensor([[3.0], [0.2]]).expand(2, D)))
-    method, solver = Method(**grammar.parse(name)), Solver(name="sgd")
-    ends = [probe_sgd(p, method, solver, NONE, settings=Train(epochs=9), show=False) for p in (plain, scaled)]
+    method, solver = MethodConfig(**grammar.parse(name)), SolverConfig(name="sgd")
+    ends = [
+        probe_sgd(p, method, solver, NONE, settings=TrainConfig(epochs=9), show=False)
+        for p in (plain, scaled)
+    ]
     assert all("l2" not in end.record for end in ends)
     guesses = [end.head.scores(p.raw).argmax(1) for end, p in zip(ends, (plain, scaled), strict=True)]
     assert float((guesses[0] == guesses[1]).float().mean()) > 0.99
@@ -150,15 +153,19 @@ def test_a_given_decay_is_the_strength_that_is_recorded():
     """And none is searched for beside it: there are no held-out rows here."""
     p = problem()
     found = fit(p, l2=None, weight_decay=0.02, **WHOLE)
-    exact = probing.fit(p, Method(name="erm"), Solver(l2=found.record["l2"]), NONE).head.tensors["weight"]
+    exact = probing.fit(p, MethodConfig(name="erm"), SolverConfig(l2=found.record["l2"]), NONE).head.tensors[
+        "weight"
+    ]
     assert float((found.head.tensors["weight"] - exact).norm()) < 0.02 * float(exact.norm())
 
 
 @pytest.mark.parametrize("name", ["ef", "sam(ef)"])
 def test_effective_frequencies_are_found_for_a_trained_probe_too(name):
-    p, method = problem(), Method(**grammar.parse(name))
-    exact = probing.with_frequency(p, Method(name="ef"), Solver(l2=4.0), NONE)
-    found = probe_sgd(p, method, Solver(name="sgd", l2=4.0), NONE, settings=Train(epochs=40), show=False)
+    p, method = problem(), MethodConfig(**grammar.parse(name))
+    exact = probing.with_frequency(p, MethodConfig(name="ef"), SolverConfig(l2=4.0), NONE)
+    found = probe_sgd(
+        p, method, SolverConfig(name="sgd", l2=4.0), NONE, settings=TrainConfig(epochs=40), show=False
+    )
     assert torch.allclose(
         found.loss.rows().shift.double(), p.loss(exact).rows().shift.double(), rtol=1e-5, atol=1e-6
     )
@@ -177,11 +184,11 @@ def test_what_cannot_work_is_refused_in_one_line():
 
 
 def test_a_checkpoint_of_other_data_is_refused_under_the_same_recipe(tmp_path):
-    often = Train(epochs=1, batch_size=64, checkpoint_minutes=1e-9)
+    often = TrainConfig(epochs=1, batch_size=64, checkpoint_minutes=1e-9)
 
     def train(key):
-        known, solver = replace(problem(), key=key), Solver(name="sgd", l2=4.0)
-        probe_sgd(known, Method(name="erm"), solver, NONE, settings=often, folder=tmp_path, show=False)
+        known, solver = replace(problem(), key=key), SolverConfig(name="sgd", l2=4.0)
+        probe_sgd(known, MethodConfig(name="erm"), solver, NONE, settings=often, folder=tmp_path, show=False)
 
     train("one backbone on one data set")
     with pytest.raises(UserError, match="belongs to another recipe"):
@@ -207,7 +214,7 @@ def few(n=64):
 )
 def test_a_penalty_of_any_size_ends_at_the_exact_solution(l2, settings):
     p = few()
-    exact = probing.fit(p, Method(name="la"), Solver(l2=l2), NONE).head.tensors["weight"]
+    exact = probing.fit(p, MethodConfig(name="la"), SolverConfig(l2=l2), NONE).head.tensors["weight"]
     found = fit(p, "la", l2=l2, **{"epochs": 60, "batch_size": 256, **settings})
     assert float((found.head.tensors["weight"] - exact).norm()) < 0.02 * float(exact.norm()) + 1e-9
     assert found.record["gap"] < 1e-3
@@ -229,7 +236,7 @@ def test_no_penalty_blows_another_head_up(name, head):
 def test_the_gap_to_the_optimum_is_certified_for_convex_methods(name):
     """Never below the true excess, and close to it."""
     p = problem()
-    best = probing.fit(p, Method(name=name), Solver(l2=4.0, tol=1e-9), NONE)
+    best = probing.fit(p, MethodConfig(name=name), SolverConfig(l2=4.0, tol=1e-9), NONE)
     rows, y = best.loss.rows(), torch.from_numpy(p.y)
     for epochs in (2, 10, 60):
         found = fit(p, name, epochs=epochs)

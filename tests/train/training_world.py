@@ -14,12 +14,12 @@ from torch import nn
 from backbones.torchvision_ops import ensure_torchvision
 from probe import heads, methods
 from probe.heads import Head
-from probe.recipe import Method as Choice
+from probe.recipe import MethodConfig as Choice
+from probe.recipe.train_settings import TrainConfig
 from probe.train import augment
 from probe.train.feed import FeatureFeed, ImageFeed
 from probe.train.loop import Task, Training
 from probe.train.network import Network
-from probe.train.settings import Train
 
 ensure_torchvision()  # before timm, which wants torchvision
 
@@ -64,7 +64,7 @@ def feature_training(
         network, method(name, **(params or {})), feed, K, settings.pop("optimizer", "sgd"), epochs, other
     )
     options = {"batch_size": 16, "lr": 0.1, **settings}
-    return Training(task, Train(**options), seed=seed, folder=folder, digest=digest, show=False)
+    return Training(task, TrainConfig(**options), seed=seed, folder=folder, digest=digest, show=False)
 
 
 def wobbly_encoder() -> nn.Module:
@@ -94,7 +94,7 @@ class Pictures:
 
 
 def image_feed(
-    pictures: Any, backbone: Any, settings: Train, *, seed: int = 0, workers: int = 0
+    pictures: Any, backbone: Any, settings: TrainConfig, *, seed: int = 0, workers: int = 0
 ) -> ImageFeed:
     numbers = backbone.preprocessing
     return ImageFeed(
@@ -149,7 +149,7 @@ def image_training(
     pictures = pictures or Pictures()
     classes = int(pictures.labels.max()) + 1
     optimizer = settings.pop("optimizer", "sgd")
-    options = Train(**{"batch_size": 16, "lr": 0.01, **settings})
+    options = TrainConfig(**{"batch_size": 16, "lr": 0.01, **settings})
     backbone.encoder.requires_grad_(True)
     built = method(name, pictures.labels, backbone.dim, classes, **(params or {}))
     network = Network(backbone.encoder, heads.make("linear", backbone.dim, classes))

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from probe.section import Section
+from probe.recipe.section import Section
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -14,7 +14,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 OPEN = ("epochs", "batch_size", "optimizer", "lr", "weight_decay", "layer_decay", "warmup_epochs", "clip")
 
 
-class Augment(Section):
+class AugmentConfig(Section):
     """Random changes of training images; fine-tuning only, because cached features have no pixels left."""
 
     # with a flip; auto: mild where weights are pretrained, else the backbone's own
@@ -27,7 +27,7 @@ class Augment(Section):
     alpha: float = Field(1.0, gt=0)  # of the Beta distribution that the mixing weight is drawn from
 
 
-class Train(Section):
+class TrainConfig(Section):
     """Training by gradient steps: `--solver sgd` on features, `--finetune` on images.
 
     What is None is filled in: on images by the backbone's family and the number of images (families.py), on
@@ -53,7 +53,7 @@ class Train(Section):
     clip: Annotated[float, Field(gt=0)] | Literal["none"] | None = None  # largest norm of the gradient
     ema: float | None = Field(None, gt=0, lt=1)  # average the weights with this memory and use the average
 
-    augment: Augment = Augment()
+    augment: AugmentConfig = AugmentConfig()
     # frozen: statistics and affine stay as loaded; auto: frozen where there are pretrained weights, since the
     # statistics of small batches of other images can undo them at the first step.
     batch_norm: Literal["auto", "train", "frozen"] = "auto"

@@ -20,11 +20,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from backbones import reading
 from probe.errors import UserError, nearest
 from probe.methods import grammar
-from probe.section import Section
-from probe.train.settings import Train
+from probe.recipe.section import Section
+from probe.recipe.train_settings import TrainConfig
 
 
-class Backbone(Section):
+class BackboneConfig(Section):
     name: str = (
         "effnet-lite0"  # a registered name, or timm:<name>, open_clip:<model>/<tag>, hf:<id or folder>
     )
@@ -35,7 +35,7 @@ class Backbone(Section):
     image_size: int | None = Field(None, gt=0, le=4096)  # input pixels; None: the row's own
 
 
-class Data(Section):
+class DataConfig(Section):
     name: str = "digits"  # a registered name, a hub id, an image folder or a folder of parquet files
     root: str | None = None  # a local copy of a registered data set
     revision: str | None = None  # the hub revision
@@ -45,14 +45,14 @@ class Data(Section):
     skip_bad_images: bool = False  # leave out images that cannot be read, and count them
 
 
-class Features(Section):
+class FeaturesConfig(Section):
     dtype: Literal["float32", "float16"] = "float32"  # of the cache; float16 halves it
     scaling: Literal["auto", "none", "standard", "l2"] = "auto"  # before the head; auto: as the backbone asks
     batch_size: int | None = Field(None, gt=0)  # None: chosen by the model's input size
     workers: int | None = Field(None, ge=0)  # decoding processes; None: by the number of cores
 
 
-class Method(Section):
+class MethodConfig(Section):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str = "erm"  # see `probe methods`; every other key is a parameter of the method
@@ -77,7 +77,7 @@ class Method(Section):
         return grammar.names(self.model_dump())
 
 
-class Solver(Section):
+class SolverConfig(Section):
     name: Literal["lbfgs", "ridge", "knn", "zeroshot", "sgd"] = "lbfgs"
     l2: float | None = Field(None, gt=0)  # strength of the penalty; None: chosen on validation
     grid: Literal["coarse", "full"] = "coarse"  # coarse to fine, or all 96 values
@@ -118,13 +118,13 @@ def group_source(value: Any) -> str | Reference:
 
 
 class Recipe(Section):
-    backbone: Backbone = Backbone()
-    data: Data = Data()
-    features: Features = Features()
-    method: Method = Method()  # default: mr2 where a probe's solver minimises a loss, else erm
-    solver: Solver = Solver()
+    backbone: BackboneConfig = BackboneConfig()
+    data: DataConfig = DataConfig()
+    features: FeaturesConfig = FeaturesConfig()
+    method: MethodConfig = MethodConfig()  # default: mr2 where a probe's solver minimises a loss, else erm
+    solver: SolverConfig = SolverConfig()
     finetune: bool = False  # train the backbone too, instead of solving for a head on its features
-    train: Train = Train()  # of solver sgd, and of fine-tuning
+    train: TrainConfig = TrainConfig()  # of solver sgd, and of fine-tuning
     groups: str | Reference = "crossfit"  # easy, medium, hard, or a file's own groups; see `group_source`
     seeds: int = Field(1, gt=0, le=1000)  # validation cuts and initialisations, numbered from 0
     # The erm of "vs erm": trained with the same settings, or the exact probe of the frozen backbone; auto:
@@ -180,7 +180,7 @@ class Recipe(Section):
     @property
     def plain(self) -> Recipe:
         """The same settings under `erm`."""
-        return self.model_copy(update={"method": Method(name="erm"), "versus": "auto"})
+        return self.model_copy(update={"method": MethodConfig(name="erm"), "versus": "auto"})
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
