@@ -48,7 +48,7 @@ def describe(
             "validation": {
                 "from": "official split" if official else "stratified cut of train",
                 "fraction": None if official else recipe.data.val_fraction,
-                "digests": None if official else [data.cut_digest(train[held]) for held in cuts],
+                "digests": None if official else [data.holdout_digest(train[held]) for held in cuts],
             },
         },
         "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(fits)],

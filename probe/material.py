@@ -65,7 +65,7 @@ class Material:
         n = len(self.features["train"].y)
         if "val" in self.features:
             return np.arange(n, n + len(self.features["val"].y))
-        return data.stratified_cut(self.features["train"].y, fraction, seed)[1]
+        return data.stratified_holdout(self.features["train"].y, fraction, seed)[1]
 
 
 def from_scratch(recipe: Recipe) -> bool:

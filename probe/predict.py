@@ -12,7 +12,7 @@ import backbones
 from backbones import reading
 from probe import fitted
 from probe.data.decode import rgb
-from probe.data.folder import LARGEST
+from probe.data.sources.image_folder import LARGEST
 from probe.errors import UserError
 
 BATCH = 64

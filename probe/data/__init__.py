@@ -9,28 +9,26 @@ when it is first asked for.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from backbones.lazy import attributes
 
 if TYPE_CHECKING:
-    from probe.data.cut import cut_digest, stratified_cut
+    from probe.data.dataset import Dataset, Split
     from probe.data.decode import BadImage
-    from probe.data.loading import load
-    from probe.data.split import Dataset, Split
+    from probe.data.holdout import holdout_digest, stratified_holdout
+    from probe.data.load_dataset import load
 
-__all__ = ["BadImage", "Dataset", "Split", "cut_digest", "load", "stratified_cut"]
+__all__ = ["BadImage", "Dataset", "Split", "holdout_digest", "load", "stratified_holdout"]
 
-_HOME = {
-    "BadImage": "decode",
-    "Dataset": "split",
-    "Split": "split",
-    "cut_digest": "cut",
-    "load": "loading",
-    "stratified_cut": "cut",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__, __dir__ = attributes(
+    __name__,
+    {
+        "BadImage": "probe.data.decode",
+        "Dataset": "probe.data.dataset",
+        "Split": "probe.data.dataset",
+        "holdout_digest": "probe.data.holdout",
+        "load": "probe.data.load_dataset",
+        "stratified_holdout": "probe.data.holdout",
+    },
+)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageFile
 
-from probe.data import memory
+from probe.data import decode_memory
 from probe.errors import UserError
 
 RULES = 1  # of this module: raise it when a change here makes bad images good or good ones bad
@@ -52,7 +52,7 @@ def rgb(data: bytes, where: str, ways_out: str = WAYS_OUT) -> Image.Image:
     try:
         image = _opened(data)
         needed = bytes_needed(image)
-        with memory.taken(needed + len(data)):
+        with decode_memory.taken(needed + len(data)):
             image.load()
             return to_rgb(image)
     except Exception as error:  # decoders raise nearly anything on garbage: OSError, SyntaxError, ...

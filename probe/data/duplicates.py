@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.data.folder import UNREADABLE
-from probe.data.split import Split
+from probe.data.dataset import Split
+from probe.data.sources.image_folder import UNREADABLE
 
 SHOWN = 5  # images of each kind that are named
 TEST = "test"

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from probe.data.split import Dataset
+from probe.data.dataset import Dataset
 from probe.errors import UserError, nearest
 
 

@@ -18,7 +18,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from probe.data import memory
+from probe.data import decode_memory
 from probe.features.encoding import Encoder
 from probe.features.loading import Batch, Loader
 
@@ -56,7 +56,7 @@ def _streams(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: 
     waiting: deque[Future[Encoded]] = deque()
     remaining = iter(asked)
     torch.set_num_threads(1)
-    memory.share(max(1, workers))
+    decode_memory.share(max(1, workers))
     pool = ThreadPoolExecutor(max(1, workers), initializer=torch.set_num_threads, initargs=(1,))
     try:
         waiting.extend(pool.submit(work, one) for one in islice(remaining, AHEAD * max(1, workers)))
@@ -79,11 +79,11 @@ def _processes(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers
         num_workers=workers,
         prefetch_factor=AHEAD if workers else None,
         pin_memory=encoder.device.type == "cuda",
-        worker_init_fn=partial(_begin, memory.share(max(1, workers))),
+        worker_init_fn=partial(_begin, decode_memory.share(max(1, workers))),
     )
     for batch in batches:
         yield batch, encoder(batch.pixels)
 
 
-def _begin(budget: memory.Budget, _: int) -> None:
-    memory.use(budget)
+def _begin(budget: decode_memory.Budget, _: int) -> None:
+    decode_memory.use(budget)

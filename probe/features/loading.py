@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from probe.data import memory
+from probe.data import decode_memory
 from probe.data.decode import BadImage
 from probe.data.images import passing
 from probe.errors import UserError
@@ -47,7 +47,7 @@ class Loader:
         for row in rows:
             # Errors travel as data: raised in a loader process, they would lose their words on the way.
             try:
-                with memory.until_seen():
+                with decode_memory.until_seen():
                     pixels[len(batch.rows)] = self.preprocessing.pixels(self.split[row][0])
                 batch.rows.append(row)
             except BadImage as error:

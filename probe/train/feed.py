@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from probe.data import memory
+from probe.data import decode_memory
 from probe.data.decode import BadImage
 from probe.data.images import passing
 from probe.errors import UserError
@@ -90,7 +90,7 @@ class Views:
         epoch, row = key
         where = f"{self.split.name} image {self.split.ids[row]}"
         try:  # errors travel as data: raised in a loader process, they would lose their words on the way
-            with memory.until_seen():
+            with decode_memory.until_seen():
                 return row, self._views(epoch, row)
         except BadImage as error:
             return row, f"{where}: {error}; repair or remove it, or set data.skip_bad_images"
@@ -147,7 +147,7 @@ class ImageFeed:
             batch_sampler=keys,
             num_workers=self.workers,
             collate_fn=_collate,
-            worker_init_fn=partial(_begin, memory.share(max(1, self.workers))),
+            worker_init_fn=partial(_begin, decode_memory.share(max(1, self.workers))),
             multiprocessing_context="fork" if self.workers and sys.platform == "linux" else None,
             pin_memory=self.device.type == "cuda",
         )
@@ -163,10 +163,10 @@ class ImageFeed:
         return Batch(tuple(v.contiguous(memory_format=order) for v in views), targets, rows)
 
 
-def _begin(budget: memory.Budget, _: int) -> None:
+def _begin(budget: decode_memory.Budget, _: int) -> None:
     """A trainer that is killed must not leave loaders behind (they would wait for it for ever)."""
     leave_with_parent(signal.SIGKILL)
-    memory.use(budget)
+    decode_memory.use(budget)
 
 
 def _collate(items: list[tuple[int, list[Tensor] | str]]) -> tuple[list[Tensor] | str, Tensor]:

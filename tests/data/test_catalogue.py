@@ -10,7 +10,7 @@ import pytest
 from tiny_data import write_folder, write_parquet, write_parquet_folder
 
 import probe.data
-from probe.data import catalogue, layout
+from probe.data import catalogue, split_names
 from probe.errors import UserError
 
 
@@ -35,10 +35,10 @@ def test_every_row_is_whole(row):
 
 
 def test_the_hubs_odd_split_names_are_known():
-    food = layout.wanted(catalogue.find("food101"))
+    food = split_names.wanted(catalogue.find("food101"))
     assert food["test"][0] == "validation"
     assert "val" not in food
-    assert layout.wanted(catalogue.find("flowers"))["val"][0] == "validation"
+    assert split_names.wanted(catalogue.find("flowers"))["val"][0] == "validation"
 
 
 def test_digits_are_scikit_learns_and_need_no_network():

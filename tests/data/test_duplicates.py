@@ -9,7 +9,7 @@ from tiny_data import write_folder
 
 import probe.data
 from probe.data import duplicates
-from probe.data.split import Split
+from probe.data.dataset import Split
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from tiny_data import write_parquet
 
-from probe.data import catalogue, hub, layout, parquet
+from probe.data import catalogue, split_names
+from probe.data.sources import hub, parquet_folder
 
 COMMIT = "c" * 40
 
@@ -169,7 +170,7 @@ def test_a_cache_without_a_list_of_its_files_is_not_trusted_and_is_named(tmp_pat
 
 
 def test_a_registered_data_set_is_known_to_be_whole_by_its_names_alone(tmp_path):
-    wanted = layout.wanted(catalogue.find("pets"))
+    wanted = split_names.wanted(catalogue.find("pets"))
 
     def whole(*files: str) -> bool:
         for file in files:
@@ -178,7 +179,9 @@ def test_a_registered_data_set_is_known_to_be_whole_by_its_names_alone(tmp_path)
 
     def needed(files):
         return [
-            f for fs in layout.choose(parquet.groups(files, ""), wanted, "", strict=True).values() for f in fs
+            f
+            for fs in split_names.choose(parquet_folder.groups(files, ""), wanted, "", strict=True).values()
+            for f in fs
         ]
 
     assert not whole("data/train-00000-of-00002.parquet", "data/test-00000-of-00001.parquet")

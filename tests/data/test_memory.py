@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from tiny_data import picture
 
-from probe.data import decode, memory
+from probe.data import decode, decode_memory
 
 LARGE = Image.new("RGBA", (300, 200), (9, 9, 9, 99))
 
@@ -27,10 +27,10 @@ def encoded(image: Image.Image, form: str = "PNG", **options) -> bytes:
 @pytest.fixture
 def scale(monkeypatch):
     """A world in which 60,000 transparent pixels, half a megabyte, are half of all memory."""
-    monkeypatch.setattr(memory, "UNIT", 1 << 14)
-    monkeypatch.setattr(memory, "LEAST", 1 << 20)
-    monkeypatch.setattr(memory, "EACH_STREAM", 0)
-    monkeypatch.setattr(memory, "_budget", None)
+    monkeypatch.setattr(decode_memory, "UNIT", 1 << 14)
+    monkeypatch.setattr(decode_memory, "LEAST", 1 << 20)
+    monkeypatch.setattr(decode_memory, "EACH_STREAM", 0)
+    monkeypatch.setattr(decode_memory, "_budget", None)
 
 
 class Counter:
@@ -55,11 +55,11 @@ def most_at_once(data: bytes, monkeypatch, *, view: bool) -> int:
         monkeypatch.setattr(decode, "to_rgb", lambda image: counter(plain(image)))
 
     def seen(_):
-        with memory.until_seen():
+        with decode_memory.until_seen():
             image = decode.rgb(data, "x")
             return counter(image) if view else image
 
-    memory.share(8)
+    decode_memory.share(8)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(seen, range(16)))
     return counter.most
@@ -88,9 +88,9 @@ def test_an_image_larger_than_all_memory_is_decoded_alone(scale, monkeypatch):
 
 def test_what_was_taken_is_given_back_also_after_a_bad_image(scale):
     cut = encoded(LARGE)[:-30]
-    budget = memory.share(1)
+    budget = decode_memory.share(1)
     for _ in range(50):
-        with pytest.raises(decode.BadImage), memory.until_seen():
+        with pytest.raises(decode.BadImage), decode_memory.until_seen():
             decode.rgb(cut, "x")
         with pytest.raises(decode.BadImage):
             decode.rgb(cut, "x")
@@ -98,9 +98,9 @@ def test_what_was_taken_is_given_back_also_after_a_bad_image(scale):
 
 
 def _hold(budget, inside, most):
-    memory.use(budget)
+    decode_memory.use(budget)
     for _ in range(4):
-        with memory.taken(600_000):
+        with decode_memory.taken(600_000):
             with inside.get_lock():
                 inside.value += 1
                 most.value = max(most.value, inside.value)
@@ -113,7 +113,7 @@ def _hold(budget, inside, most):
 def test_processes_share_one_budget(scale, method):
     start = multiprocessing.get_context(method)
     inside, most = start.Value("i", 0), start.Value("i", 0)
-    budget = memory.Budget(4, start)
+    budget = decode_memory.Budget(4, start)
     workers = [start.Process(target=_hold, args=(budget, inside, most)) for _ in range(4)]
     for worker in workers:
         worker.start()
@@ -125,7 +125,7 @@ def test_processes_share_one_budget(scale, method):
 
 def test_training_processes_of_one_machine_share_the_memory(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert 4 * memory.Budget(1).units * memory.UNIT <= memory.LEAST
+    assert 4 * decode_memory.Budget(1).units * decode_memory.UNIT <= decode_memory.LEAST
 
 
 SHADES = np.random.default_rng(0).integers(0, 256, (40, 30, 4), dtype=np.uint8)

@@ -11,7 +11,7 @@ import pytest
 from tiny_data import encoded, picture, write_parquet, write_parquet_folder
 
 import probe.data
-from probe.data import parquet_images
+from probe.data.sources import parquet_images
 from probe.errors import UserError
 from probe.system import safe_parquet
 

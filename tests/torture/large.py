@@ -10,8 +10,8 @@ from random import Random
 import numpy as np
 from features import feature_world as pictures
 
-from probe.data.folder import FolderImages
-from probe.data.split import Split
+from probe.data.dataset import Split
+from probe.data.sources.image_folder import FolderImages
 from probe.features.encoding import Encoder
 from probe.features.feeding import encoded
 from probe.features.loading import Loader

@@ -23,8 +23,8 @@ from safetensors.torch import load
 
 from backbones import reading
 from probe import data, features
+from probe.data.dataset import Split
 from probe.data.images import Images
-from probe.data.split import Split
 from probe.features import inventory
 from torture.kinds import Case, Torture, complaint
 

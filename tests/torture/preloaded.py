@@ -9,8 +9,14 @@ from torture.rows import rows
 ensure_torchvision()  # before timm, which wants torchvision
 for library in (
     *("torch", "timm", "accelerate", "sklearn.manifold", "scipy.stats", "sqlite3", "vl_convert", "PIL.Image"),
-    *("backbones.loading", "backbones.timm", "probe.cli", "probe.compare", "probe.data.loading"),
-    *("probe.data.folder", "probe.evaluate.elsewhere", "probe.predict", "probe.run", "probe.report.runs"),
+    *("backbones.loading", "backbones.timm", "probe.cli", "probe.compare", "probe.data.load_dataset"),
+    *(
+        "probe.data.sources.image_folder",
+        "probe.evaluate.elsewhere",
+        "probe.predict",
+        "probe.run",
+        "probe.report.runs",
+    ),
     *("probe.report.comparison_page", "probe.report.comparison_terminal", "probe.report.terminal"),
     "probe.train.learning",
 ):

@@ -38,7 +38,7 @@ def recipe_for(vit, colours, **train):
 
 
 def cut(d):
-    return data.stratified_cut(d["train"].labels, 0.2, 0)[1]
+    return data.stratified_holdout(d["train"].labels, 0.2, 0)[1]
 
 
 def poser(r, cache):

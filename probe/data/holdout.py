@@ -10,7 +10,7 @@ import numpy as np
 from probe.errors import UserError
 
 
-def stratified_cut(labels: np.ndarray, fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def stratified_holdout(labels: np.ndarray, fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Split the rows into (kept, cut) indices, both ascending; `cut` holds `fraction` of every class.
 
     A class of two or more keeps at least one row on each side; a class of one stays whole in `kept`.
@@ -32,7 +32,7 @@ def stratified_cut(labels: np.ndarray, fraction: float, seed: int = 0) -> tuple[
     return np.flatnonzero(~is_cut), np.flatnonzero(is_cut)
 
 
-def cut_digest(ids: Iterable[str]) -> str:
+def holdout_digest(ids: Iterable[str]) -> str:
     """A name for exactly these samples, whatever their order: sha256 of the sorted ids."""
     digest = hashlib.sha256()
     for sample in sorted(ids):

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from backbones import hub, reading
-from probe.data import layout, parquet
+from probe.data import split_names
+from probe.data.sources import parquet_folder
 from probe.errors import UserError
 from probe.system.atomic import write_atomic
 from probe.system.cache_dir import cache_root, check_owner
@@ -41,8 +42,10 @@ def fetch(
     """
 
     def needed(files: Iterable[str]) -> list[str]:
-        by_split = parquet.groups((f for f in files if f.endswith(".parquet")), repository, configuration)
-        chosen = layout.choose(by_split, want, repository, strict=strict)
+        by_split = parquet_folder.groups(
+            (f for f in files if f.endswith(".parquet")), repository, configuration
+        )
+        chosen = split_names.choose(by_split, want, repository, strict=strict)
         return [file for files in chosen.values() for file in files]
 
     cached = _cached(repository, revision)
@@ -129,11 +132,11 @@ def _is_whole(
     if listed is not None:
         return all((folder / file).is_file() for file in needed(listed))
     try:
-        files = needed(parquet.files_below(folder))
-        parquet.check_complete(files, str(folder))
+        files = needed(parquet_folder.files_below(folder))
+        parquet_folder.check_complete(files, str(folder))
     except UserError:
         return False
-    return strict and all(parquet.tells_total(file) for file in files)
+    return strict and all(parquet_folder.tells_total(file) for file in files)
 
 
 def _cached(repository: str, revision: str | None) -> Path | None:
@@ -151,7 +154,7 @@ def _cached(repository: str, revision: str | None) -> Path | None:
             )
         except (errors.LocalEntryNotFoundError, errors.HFValidationError):
             continue
-        if parquet.files_below(Path(folder)):
+        if parquet_folder.files_below(Path(folder)):
             return Path(folder)
     return None
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from backbones import reading
-from probe.data import layout
+from probe.data import split_names
+from probe.data.dataset import Split
 from probe.data.images import UNREADABLE, Images
-from probe.data.split import Split
 from probe.errors import UserError
 from probe.system import digest_index
 
@@ -73,7 +73,7 @@ def read(
     A validation folder may lack some of train's classes: it is read with train's list.
     """
     found = {name: root / name for name in _class_folders(root)}
-    chosen = layout.choose(found, want, str(root), strict=strict)
+    chosen = split_names.choose(found, want, str(root), strict=strict)
     return {name: _split(name, root, folder, chosen["train"], cache) for name, folder in chosen.items()}
 
 
@@ -83,7 +83,7 @@ def _split(name: str, root: Path, folder: Path, train: Path, cache: str | Path |
         raise UserError(
             f"{folder} has no class folders; put the images of each class in a folder of its name"
         )
-    may_lack = name == layout.OPTIONAL and set(own) <= set(known)
+    may_lack = name == split_names.OPTIONAL and set(own) <= set(known)
     class_names = known if may_lack else own
     files: list[str] = []
     labels: list[int] = []

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from probe.data.cut import stratified_cut
+from probe.data.dataset import Split
+from probe.data.holdout import stratified_holdout
 from probe.data.images import Images
-from probe.data.split import Split
 from probe.errors import UserError
 
 SIDE = 64  # pixels of the enlarged image; the backbone's own resize does the rest
@@ -51,7 +51,7 @@ def read() -> dict[str, Split]:
     pixels = (table[:, :-1] * 255 // 16).astype(np.uint8).reshape(-1, 8, 8)
     ids = [f"digits:{i:04d}" for i in range(len(labels))]
     everything = Split("digits", DigitImages(pixels), labels, ids, CLASS_NAMES)
-    train, test = stratified_cut(labels, TEST_FRACTION, TEST_SEED)
+    train, test = stratified_holdout(labels, TEST_FRACTION, TEST_SEED)
     return {"train": everything.subset(train, "train"), "test": everything.subset(test, "test")}
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from probe.data.parquet_columns import Part
+from probe.data.sources.parquet_columns import Part
 from probe.errors import UserError
 
 SHOWN = 5  # class names in a message

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from probe.data.parquet_images import File, column_chunk, file_state
+from probe.data.sources.parquet_images import File, column_chunk, file_state
 from probe.errors import UserError
 from probe.system import safe_parquet
 

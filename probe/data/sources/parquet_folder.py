@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from probe.data import layout
-from probe.data.parquet_classes import ClassList, class_list
-from probe.data.parquet_columns import Part, read_part
-from probe.data.parquet_images import ParquetImages
-from probe.data.split import Split
+from probe.data import split_names
+from probe.data.dataset import Split
+from probe.data.sources.parquet_classes import ClassList, class_list
+from probe.data.sources.parquet_columns import Part, read_part
+from probe.data.sources.parquet_images import ParquetImages
 from probe.errors import UserError
 
 NUMBER = re.compile(r"[-_.]?(?P<shard>\d+)(-of-(?P<total>\d+))?(-[0-9a-f]+)?$")
@@ -41,7 +41,7 @@ def groups(files: Iterable[str], where: str, configuration: str | None = None) -
         if configuration in (None, folder.as_posix(), folder.name):
             by_split.setdefault(stem, {}).setdefault(folder.as_posix(), []).append(file)
     for split, homes in by_split.items():
-        if len(homes) > 1 and any(split in words for words in layout.WORDS.values()):
+        if len(homes) > 1 and any(split in words for words in split_names.WORDS.values()):
             raise UserError(
                 f"{where} holds several data sets ({', '.join(sorted(homes))}); choose one: the folder "
                 "itself, or owner/name:configuration for the hub"
@@ -85,7 +85,9 @@ def read(
     `image` and `label` are column hints, and `classes` is their official number where names are not stored;
     digests are remembered in `cache`.
     """
-    found = layout.choose(groups(files_below(root), str(root), configuration), want, str(root), strict=strict)
+    found = split_names.choose(
+        groups(files_below(root), str(root), configuration), want, str(root), strict=strict
+    )
     parts: dict[str, list[Part]] = {}
     for name, files in found.items():
         check_complete(files, f"{root} ({name})")

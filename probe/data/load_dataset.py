@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 from backbones.reading import expanded
-from probe.data import catalogue, digits, layout
+from probe.data import catalogue, split_names
 from probe.data.catalogue import ANY_PHOTO, Row
-from probe.data.split import Dataset, Split, check_unique
+from probe.data.dataset import Dataset, Split, check_unique
+from probe.data.sources import digits
 from probe.errors import UserError
 
 HUB_ID = re.compile(r"(?P<repository>[\w][\w.-]*/[\w][\w.-]*)(:(?P<configuration>[\w./-]+))?")
@@ -87,14 +88,13 @@ def _local(name: str, row: Row | None, folder: Path, cache: str | Path | None) -
 def _read(
     row: Row | None, folder: Path, configuration: str | None, cache: str | Path | None
 ) -> dict[str, Split]:
-    from probe.data import folder as image_folder
-    from probe.data import parquet
+    from probe.data.sources import image_folder, parquet_folder
 
-    want, strict = layout.wanted(row), row is not None
-    if not parquet.files_below(folder):
+    want, strict = split_names.wanted(row), row is not None
+    if not parquet_folder.files_below(folder):
         return image_folder.read(folder, want, strict=strict, cache=cache)
     hints = (row.image, row.label) if row else ((), ())
-    return parquet.read(
+    return parquet_folder.read(
         folder,
         want,
         strict=strict,
@@ -114,12 +114,12 @@ def _from_hub(
     revision: str | None,
     cache: str | Path | None,
 ) -> Dataset:
-    from probe.data import hub
+    from probe.data.sources import hub
 
     folder = hub.fetch(
         repository,
         revision,
-        layout.wanted(row),
+        split_names.wanted(row),
         configuration=configuration,
         strict=row is not None,
         cache=cache,
@@ -156,7 +156,7 @@ def _check_splits(splits: dict[str, Split], source: str) -> None:
             raise UserError(f"{source}: train and {name} do not have the same classes: {difference}")
         empty = [split.class_names[k] for k in (split.class_counts == 0).nonzero()[0]]
         # a validation part may lack a rare class; nothing is learnt from it
-        if empty and name != layout.OPTIONAL:
+        if empty and name != split_names.OPTIONAL:
             shown = ", ".join(f'"{c}"' for c in empty[:5])
             raise UserError(f"{source}: {len(empty)} classes have no images in {name}: {shown}")
     if len(train.class_names) < 2:
