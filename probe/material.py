@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 import backbones
 from backbones.weights import Scratch
-from probe import data, features, known
+from probe import data, features
 from probe.data import Dataset, duplicates
 from probe.evaluate import groups
-from probe.features import FeatureSet, Matrix
-from probe.known import Known
+from probe.features import FeatureSet, Matrix, backbone_identity
+from probe.features.backbone_identity import BackboneIdentity
 from probe.recipe import Recipe
 from probe.system import world
 
@@ -91,23 +91,23 @@ def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
     )
 
 
-def backbone(recipe: Recipe, cache: Path | None = None) -> Known | None:
+def backbone(recipe: Recipe, cache: Path | None = None) -> BackboneIdentity | None:
     """The recipe's backbone by its identity alone, where an earlier run has left it."""
     if recipe.solver.name == "zeroshot":
         return None  # it reads the class names, with the real one
-    return known.recall(recipe.backbone.model_dump(), lambda: load_backbone(recipe, cache), cache)
+    return backbone_identity.recall(recipe.backbone.model_dump(), lambda: load_backbone(recipe, cache), cache)
 
 
 def load_backbone(recipe: Recipe, cache: Path | None = None) -> Any:
     """The recipe's backbone itself."""
     settings = recipe.backbone.model_dump()
-    b = known.remembering(settings, lambda: backbones.load(**settings, device=device()), cache)
+    b = backbone_identity.remembering(settings, lambda: backbones.load(**settings, device=device()), cache)
     if recipe.solver.name == "zeroshot":
         b.encode_text(["a photo"])  # refused now, not after minutes of extraction
     return b
 
 
-def _found(r: Recipe, b: Known, d: Dataset, cache: Path | None) -> dict[str, FeatureSet] | None:
+def _found(r: Recipe, b: BackboneIdentity, d: Dataset, cache: Path | None) -> dict[str, FeatureSet] | None:
     """The features of every split from the cache; None if one is missing."""
     f: dict[str, FeatureSet] = {}
     for split in d.splits:

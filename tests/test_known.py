@@ -9,8 +9,9 @@ import time
 import pytest
 
 import backbones
-from probe import known, recipe
+from probe import recipe
 from probe.errors import UserError
+from probe.features import backbone_identity
 from probe.material import gather
 from probe.system import digest_index
 
@@ -26,7 +27,7 @@ def weights(tmp_path):
 @pytest.fixture(autouse=True)
 def old_files(monkeypatch):
     """A file just written is not trusted yet; tests do not wait for it to grow old."""
-    monkeypatch.setattr(known, "RACY", 0)
+    monkeypatch.setattr(backbone_identity, "RACY", 0)
 
 
 def asked(weights, colours, **more):
@@ -45,9 +46,9 @@ def test_the_second_run_does_not_load_the_backbone(weights, colours, cache, monk
     first = gather(asked(weights, colours), cache=cache)
     no_loading(monkeypatch)
     second = gather(asked(weights, colours), cache=cache)
-    assert isinstance(second.backbone, known.Known)
+    assert isinstance(second.backbone, backbone_identity.BackboneIdentity)
     assert second.features["train"].key == first.features["train"].key
-    for name in (*known.NUMBERS, "preprocessing"):
+    for name in (*backbone_identity.NUMBERS, "preprocessing"):
         assert getattr(second.backbone, name) == getattr(first.backbone, name)
     assert second.backbone.digest() == first.backbone.digest()
 
@@ -61,7 +62,7 @@ def test_a_known_backbone_whose_features_are_gone_extracts_them_again(weights, c
         done = subprocess.run([*command, "--cache", tmp_path / "c"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert "images/s" in done.stdout
-        assert len(list((tmp_path / "c" / known.FOLDER).iterdir())) == 1
+        assert len(list((tmp_path / "c" / backbone_identity.FOLDER).iterdir())) == 1
         for entry in (tmp_path / "c").glob("effnet-lite0-*"):
             shutil.rmtree(entry)
 
@@ -77,41 +78,41 @@ def test_what_is_more_than_identity_loads_the_real_one(weights, colours, cache):
 def test_anything_that_could_change_the_backbone_makes_it_load(weights, colours, cache, monkeypatch, change):
     gather(asked(weights, colours), cache=cache)
     settings = asked(weights, colours).backbone.model_dump()
-    assert known.recall(settings, load=lambda: None, cache=cache) is not None
+    assert backbone_identity.recall(settings, load=lambda: None, cache=cache) is not None
     if change == "weights":
         weights.write_bytes(weights.read_bytes()[:-1] + b"x")
         os.utime(weights, (1e9, 1e9))  # the same size and modification time: the change time tells
     elif change == "size":
         settings["image_size"] = 64
     elif change == "library":
-        monkeypatch.setattr(known.metadata, "version", lambda name: "0")
+        monkeypatch.setattr(backbone_identity.metadata, "version", lambda name: "0")
     else:
-        for file in (cache / known.FOLDER).iterdir():
+        for file in (cache / backbone_identity.FOLDER).iterdir():
             file.write_text(file.read_text().replace("1280", "1281"))
-    assert known.recall(settings, load=lambda: None, cache=cache) is None
+    assert backbone_identity.recall(settings, load=lambda: None, cache=cache) is None
 
 
 def test_weights_that_change_during_a_run_are_noticed(weights, colours, cache):
     gather(asked(weights, colours), cache=cache)
     settings = asked(weights, colours).backbone.model_dump()
     other = backbones.load("effnet-lite0", image_size=64)
-    b = known.recall(settings, load=lambda: other, cache=cache)
+    b = backbone_identity.recall(settings, load=lambda: other, cache=cache)
     with pytest.raises(UserError, match="changed during the run"):
         b.encoder  # noqa: B018
 
 
 def test_young_files_and_nets_without_weights_are_not_trusted(weights, cache, monkeypatch):
-    monkeypatch.setattr(known, "RACY", digest_index.RACY)
-    assert known._place({"name": "effnet-lite0", "weights": str(weights)}, cache) is None
-    assert known._place({"name": "cifar-resnet20", "weights": None}, cache) is None
+    monkeypatch.setattr(backbone_identity, "RACY", digest_index.RACY)
+    assert backbone_identity._place({"name": "effnet-lite0", "weights": str(weights)}, cache) is None
+    assert backbone_identity._place({"name": "cifar-resnet20", "weights": None}, cache) is None
 
 
 def test_a_cache_that_takes_no_notes_is_no_obstacle(weights, tmp_path):
     occupied = tmp_path / "file"
     occupied.write_text("")
     settings = {"name": "effnet-lite0", "weights": str(weights), "tap": None, "image_size": 32}
-    known.remembering(settings, lambda: backbones.load(**settings), occupied)
-    assert known.recall(settings, load=lambda: None, cache=occupied) is None
+    backbone_identity.remembering(settings, lambda: backbones.load(**settings), occupied)
+    assert backbone_identity.recall(settings, load=lambda: None, cache=occupied) is None
 
 
 def test_weights_replaced_while_they_are_read_are_not_remembered(weights, cache):
@@ -122,5 +123,5 @@ def test_weights_replaced_while_they_are_read_are_not_remembered(weights, cache)
         weights.write_bytes(b"another checkpoint")
         return loaded
 
-    known.remembering(settings, load_and_lose, cache)
-    assert known.recall(settings, load=lambda: None, cache=cache) is None
+    backbone_identity.remembering(settings, load_and_lose, cache)
+    assert backbone_identity.recall(settings, load=lambda: None, cache=cache) is None

@@ -11,11 +11,11 @@ from typing import Any
 
 from backbones import reading
 from probe.errors import UserError, nearest
-from probe.features.manifest import ENTRY_NAME, SHORT, Key
+from probe.features.cache_key import ENTRY_NAME, SHORT, Key
 from probe.features.store import (
     MANIFEST,
     SHARD_NAME,
-    Problem,
+    Damage,
     in_parallel,
     made_here,
     read_manifest,
@@ -48,7 +48,7 @@ def entries(cache: str | Path | None = None) -> list[Listed]:
     return sorted(listed, key=lambda entry: entry.date, reverse=True)
 
 
-def verify(cache: str | Path | None = None, names: Sequence[str] = ()) -> list[Problem]:
+def verify(cache: str | Path | None = None, names: Sequence[str] = ()) -> list[Damage]:
     """Read every byte of the named entries (or all) and return what is damaged; unfinished is not damaged."""
     root = cache_root(cache)
     found = [problem for folder in _chosen(root, names) for problem in _problems(folder)]
@@ -132,8 +132,8 @@ def _shards(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if SHARD_NAME.fullmatch(path.name))
 
 
-def _problems(folder: Path) -> list[Problem]:
-    found: list[Problem] = []
+def _problems(folder: Path) -> list[Damage]:
+    found: list[Damage] = []
     body = None
     paths = {path.name: path for path in _shards(folder)}
     try:
@@ -141,21 +141,21 @@ def _problems(folder: Path) -> list[Problem]:
         if body is not None:
             paths |= {shard["file"]: folder / shard["file"] for shard in body["shards"]}
     except (OSError, ValueError, KeyError) as error:
-        found.append(Problem(folder / MANIFEST, str(error)))
+        found.append(Damage(folder / MANIFEST, str(error)))
     key = None if body is None else Key(body["key"], folder.name[: -SHORT - 1])
     checked = in_parallel(lambda path: shard_problem(path, folder.name[-SHORT:], key), paths.values())
     return found + [problem for problem in checked if problem]
 
 
-def _problems_aside(root: Path) -> list[Problem]:
+def _problems_aside(root: Path) -> list[Damage]:
     """Of what else is kept in the cache: remembered digests, file lists of the hub, the script of pages."""
     index = digest_index.damage(root)
-    found = [] if index is None else [Problem(*index)]
+    found = [] if index is None else [Damage(*index)]
     for path in sorted([*root.glob("hub/*/*.json"), *root.glob("report/*.json")]):
         try:
             unsealed(reading.text(path))
         except (OSError, ValueError) as error:
-            found.append(Problem(path, str(error)))
+            found.append(Damage(path, str(error)))
     return found
 
 

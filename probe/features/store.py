@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones import reading
 from probe.errors import UserError
-from probe.features.manifest import ENTRY_NAME, SHORT, Key
+from probe.features.cache_key import ENTRY_NAME, SHORT, Key
 from probe.system import atomic
 from probe.system.cache_dir import check_owner
 from probe.system.checksums import file_digest
@@ -43,7 +43,7 @@ SHARD_NAME = re.compile(r"(\d{5,})-([0-9a-f]{32})\.safetensors")
 
 
 @dataclass(frozen=True)
-class Problem:
+class Damage:
     """One damaged file of an entry."""
 
     path: Path
@@ -53,7 +53,7 @@ class Problem:
         return f"{self.path.parent.name}/{self.path.name}: {self.what}"
 
 
-def shard_problem(path: Path, short_hash: str, key: Key | None = None) -> Problem | None:
+def shard_problem(path: Path, short_hash: str, key: Key | None = None) -> Damage | None:
     """What is wrong with a shard of the entry whose key starts with `short_hash`, or None.
 
     With the whole `key`, also whether rows are missing that no decoder has called bad: what an older version
@@ -63,24 +63,24 @@ def shard_problem(path: Path, short_hash: str, key: Key | None = None) -> Proble
 
     named = SHARD_NAME.fullmatch(path.name)
     if not named:
-        return Problem(path, "not the name of a shard")
+        return Damage(path, "not the name of a shard")
     try:
         if path.stat().st_size == 0:
-            return Problem(path, "empty file")
+            return Damage(path, "empty file")
         if file_digest(path)[:32] != named[2]:
-            return Problem(path, "its bytes do not match its checksum")
+            return Damage(path, "its bytes do not match its checksum")
         with safe_open(path, framework="numpy") as file:
             stamp = (file.metadata() or {}).get("probe")
             rows = file.get_slice("index").get_shape()[0]
     except FileNotFoundError:
-        return Problem(path, "missing")
+        return Damage(path, "missing")
     except (OSError, SafetensorError) as error:
-        return Problem(path, f"cannot be read ({error})")
+        return Damage(path, f"cannot be read ({error})")
     owner, _, number = (stamp or "").partition("/")
     if not owner.startswith(short_hash) or number != str(int(named[1])):
-        return Problem(path, "it belongs to another entry or another place in it")
+        return Damage(path, "it belongs to another entry or another place in it")
     if key is not None and not key.lacks_rows and rows != len(key.range_of(int(number))):
-        return Problem(path, "rows are missing")
+        return Damage(path, "rows are missing")
     return None
 
 
@@ -149,7 +149,7 @@ class Entry:
             raise ValueError("it belongs to another entry")
         return {number: self.folder / shard["file"] for number, shard in enumerate(body["shards"])}
 
-    def problems(self, paths: Iterable[Path]) -> list[Problem]:
+    def problems(self, paths: Iterable[Path]) -> list[Damage]:
         """Verify shards; what was found sound once is not read again in this process."""
         unread = [p for p in paths if _identity(p) not in self._sound]
         found = in_parallel(lambda path: shard_problem(path, self.key.hash, self.key), unread)
@@ -162,13 +162,13 @@ class Entry:
             if _identity(path) not in self._sound:
                 raise UserError(f"{path} was exchanged while it was opened; run again")
 
-    def complete(self) -> tuple[dict[int, Path] | None, list[Problem]]:
+    def complete(self) -> tuple[dict[int, Path] | None, list[Damage]]:
         """The entry's shards if all is sound, else None and what is damaged (nothing, if just unfinished)."""
         check_owner(self.folder.parent, self.folder, self.folder / MANIFEST)
         try:
             shards = self.committed()
         except (ValueError, UnicodeDecodeError) as error:
-            return None, [Problem(self.folder / MANIFEST, str(error))]
+            return None, [Damage(self.folder / MANIFEST, str(error))]
         except OSError as error:
             raise UserError(
                 f"cannot read {self.folder / MANIFEST}: {error.strerror}; give another --cache"
@@ -181,7 +181,7 @@ class Entry:
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    def prepare(self, problems: list[Problem]) -> None:
+    def prepare(self, problems: list[Damage]) -> None:
         """Make the folder, private to the user, prove that it can be written to, remove what is damaged."""
         try:
             atomic.make_folder(self.folder)
@@ -197,7 +197,7 @@ class Entry:
         if problems:
             self.discard(problems)
 
-    def discard(self, problems: list[Problem]) -> None:
+    def discard(self, problems: list[Damage]) -> None:
         """Take damaged files away, and the manifest with them: the entry is unfinished again."""
         for problem in problems:
             log.warning("rebuilding a damaged file of the feature cache: %s", problem)

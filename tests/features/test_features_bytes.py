@@ -20,7 +20,7 @@ from probe import data, features
 from probe.data import decode
 from probe.errors import UserError
 from probe.features import inventory
-from probe.features.manifest import key_of
+from probe.features.cache_key import key_of
 from probe.features.store import Entry
 from probe.system import digest_index
 from probe.train.feed import Views

@@ -14,8 +14,8 @@ import torch
 from probe import features
 from probe.data import Split
 from probe.errors import UserError
-from probe.features import encoding, feeding, store
-from probe.features.manifest import key_of
+from probe.features import encoder, pipeline, store
+from probe.features.cache_key import key_of
 from probe.system.cache_dir import cache_root
 from probe.system.sealed_json import sealed, unsealed
 
@@ -137,7 +137,7 @@ def test_bytes_do_not_depend_on_the_number_of_streams(tmp_path):
 
 def test_loader_processes_give_the_same_bytes(tmp_path, monkeypatch):
     take(tmp_path / "threads")
-    monkeypatch.setattr(feeding, "_streams", feeding._processes)
+    monkeypatch.setattr(pipeline, "_streams", pipeline._processes)
     take(tmp_path / "processes", workers=2)
     assert world.contents(tmp_path / "threads") == world.contents(tmp_path / "processes")
 
@@ -225,15 +225,15 @@ def test_a_compiled_backbone_gives_the_same_features(tmp_path, caplog):
 
 def test_small_images_make_large_batches():
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert [encoding.default_batch(cpu, size) for size in (32, 224, 518)] == [196, 4, 4]
-    assert [encoding.default_batch(gpu, size) for size in (32, 224, 518)] == [1024, 256, 47]
+    assert [encoder.default_batch(cpu, size) for size in (32, 224, 518)] == [196, 4, 4]
+    assert [encoder.default_batch(gpu, size) for size in (32, 224, 518)] == [1024, 256, 47]
 
 
 def test_compilation_is_for_many_images_only():
     cpu = torch.device("cpu")
-    assert not encoding.worth_compiling(4_000, cpu)
-    assert not encoding.worth_compiling(10**9, torch.device("meta"))
-    assert encoding.worth_compiling(10**6, torch.device("cuda"))
+    assert not encoder.worth_compiling(4_000, cpu)
+    assert not encoder.worth_compiling(10**9, torch.device("meta"))
+    assert encoder.worth_compiling(10**6, torch.device("cuda"))
 
 
 def test_a_subset_of_features_is_a_view_with_its_own_labels_and_ids(tmp_path):

@@ -10,7 +10,7 @@ from random import Random
 
 from probe import recipe
 from probe.features import inventory
-from probe.features.manifest import SHORT
+from probe.features.cache_key import SHORT
 from probe.features.store import MANIFEST, SHARD_NAME
 from probe.report import page, runs
 from probe.system.sealed_json import canonical, digest, sealed

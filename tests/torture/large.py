@@ -12,9 +12,9 @@ from features import feature_world as pictures
 
 from probe.data.dataset import Split
 from probe.data.sources.image_folder import FolderImages
-from probe.features.encoding import Encoder
-from probe.features.feeding import encoded
-from probe.features.loading import Loader
+from probe.features.batches import Loader
+from probe.features.encoder import BatchEncoder
+from probe.features.pipeline import encoded
 from torture.images import png
 from torture.jail import jailed
 from torture.kinds import Case, Torture
@@ -46,7 +46,7 @@ def prepare(folder: Path) -> Case:
         images = FolderImages(folder / "large", chosen, folder / "cache")
         ids = [f"{i}" for i in range(len(chosen))]
         split = Split("large", images, np.zeros(len(chosen), dtype=np.int64), ids, ("a", "b"))
-        encoder = Encoder(pictures.backbone(), batch_size=1, autocast=None, compile=False)
+        encoder = BatchEncoder(pictures.backbone(), batch_size=1, autocast=None, compile=False)
         asked = ((0, range(i, i + 1)) for i in range(len(chosen)))
         loader = Loader(split, pictures.PREPROCESSING)
         with closing(encoded(asked, loader, encoder, STREAMS)) as stream:

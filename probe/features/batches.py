@@ -15,7 +15,7 @@ from probe.errors import UserError
 
 
 @dataclass
-class Batch:
+class DecodedBatch:
     """Decoded, resized and cropped images of one shard; what could not be decoded is in `bad`."""
 
     shard: int
@@ -25,7 +25,7 @@ class Batch:
     bad: dict[int, str]  # row -> why
     failure: UserError | None = None  # why the run must stop: it says nothing about the image
 
-    def pin_memory(self) -> Batch:
+    def pin_memory(self) -> DecodedBatch:
         """For the data loader: page-locked memory, so that the copy to a GPU overlaps with computing."""
         self.pixels = self.pixels.pin_memory()
         return self
@@ -38,12 +38,12 @@ class Loader:
     split: Any
     preprocessing: Any
 
-    def __getitem__(self, asked: tuple[int, range]) -> Batch:
+    def __getitem__(self, asked: tuple[int, range]) -> DecodedBatch:
         shard, rows = asked
         size = self.preprocessing.size
         # Channels last from the start, as the images are and as the encoder wants them.
         pixels = torch.empty(len(rows), size, size, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
-        batch = Batch(shard, len(rows), [], pixels, {})
+        batch = DecodedBatch(shard, len(rows), [], pixels, {})
         for row in rows:
             # Errors travel as data: raised in a loader process, they would lose their words on the way.
             try:

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from probe.data import decode_memory
-from probe.features.encoding import Encoder
-from probe.features.loading import Batch, Loader
+from probe.features.batches import DecodedBatch, Loader
+from probe.features.encoder import BatchEncoder
 
 Asked = tuple[int, range]  # shard, rows
-Encoded = tuple[Batch, Tensor]
+Encoded = tuple[DecodedBatch, Tensor]
 Stream = Generator[Encoded, None, None]
 AHEAD = 2  # batches in flight for each stream or worker: bounds the memory, whatever the number of images
 
@@ -36,7 +36,7 @@ def default_workers(device: torch.device) -> int:
     return min(16, max(1, cores - 1))
 
 
-def encoded(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: int) -> Stream:
+def encoded(asked: Iterable[Asked], loader: Loader, encoder: BatchEncoder, workers: int) -> Stream:
     """Load and encode every batch; `asked` is drawn lazily, results keep its order.
 
     Close the stream when done, also on failure: until then torch has one thread, and cores are at work.
@@ -45,7 +45,7 @@ def encoded(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: i
     return feed(asked, loader, encoder, workers)
 
 
-def _streams(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: int) -> Stream:
+def _streams(asked: Iterable[Asked], loader: Loader, encoder: BatchEncoder, workers: int) -> Stream:
     def work(one: Asked) -> Encoded:
         batch = loader[one]
         result = batch, encoder(batch.pixels)
@@ -69,10 +69,10 @@ def _streams(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: 
         torch.set_num_threads(threads)
 
 
-def _processes(asked: Iterable[Asked], loader: Loader, encoder: Encoder, workers: int) -> Stream:
+def _processes(asked: Iterable[Asked], loader: Loader, encoder: BatchEncoder, workers: int) -> Stream:
     from torch.utils.data import DataLoader
 
-    batches: Iterable[Batch] = DataLoader(
+    batches: Iterable[DecodedBatch] = DataLoader(
         loader,  # type: ignore[arg-type]
         batch_size=None,
         sampler=asked,

@@ -41,7 +41,7 @@ def worth_compiling(images: int, device: torch.device) -> bool:
     return possible and images >= COMPILE_PAYS_FROM.get(device.type, sys.maxsize)
 
 
-class Encoder:
+class BatchEncoder:
     """Bytes in, float32 features out, in the layout and precision that are fastest for the device.
 
     Channels-last is the native layout of convolutions on CPUs and tensor cores; it does not touch the

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from probe.data.images import Changed
 from probe.errors import UserError, nearest
-from probe.features.encoding import Encoder, default_batch, device_of, evaluation_mode, worth_compiling
-from probe.features.featureset import FeatureSet
-from probe.features.feeding import Asked, Encoded, default_workers, encoded
-from probe.features.loading import Loader
-from probe.features.manifest import SHARD_ROWS, key_of
+from probe.features.batches import Loader
+from probe.features.cache_key import SHARD_ROWS, key_of
+from probe.features.encoder import BatchEncoder, default_batch, device_of, evaluation_mode, worth_compiling
+from probe.features.feature_set import FeatureSet
 from probe.features.matrix import Matrix
-from probe.features.store import Entry, Problem
+from probe.features.pipeline import Asked, Encoded, default_workers, encoded
+from probe.features.store import Damage, Entry
 from probe.system import world
 from probe.system.cache_dir import cache_root
 from probe.system.locks import Claims
@@ -41,7 +41,7 @@ class Unusable(UserError):
 
 
 @dataclass(frozen=True)
-class Job:
+class ExtractionJob:
     """What one run needs to fill an entry."""
 
     backbone: Any
@@ -92,7 +92,7 @@ def extract(
     found = shards is not None
     if shards is None:
         entry.prepare(problems)
-        job = Job(
+        job = ExtractionJob(
             backbone,
             split,
             entry,
@@ -150,7 +150,7 @@ def _entries(
     return [Entry(cache_root(cache), key) for key in keys]
 
 
-def _looked_up(entries: list[Entry]) -> tuple[Entry, dict[int, Path] | None, list[Problem]]:
+def _looked_up(entries: list[Entry]) -> tuple[Entry, dict[int, Path] | None, list[Damage]]:
     """The first complete entry and its shards; else the one to go on with, and what is damaged in it."""
     for entry in entries:
         shards, problems = entry.complete()
@@ -179,7 +179,7 @@ def _check(
 # -- computing ---------------------------------------------------------------------------------------------
 
 
-def _filled(job: Job) -> tuple[Entry, dict[int, Path]]:
+def _filled(job: ExtractionJob) -> tuple[Entry, dict[int, Path]]:
     """The entry that came to be, and its shards: another than was begun, where an image had to be skipped."""
     begun = job.entry
     try:
@@ -194,7 +194,7 @@ def _filled(job: Job) -> tuple[Entry, dict[int, Path]]:
     return job.entry, shards
 
 
-def _fill(job: Job) -> dict[int, Path]:
+def _fill(job: ExtractionJob) -> dict[int, Path]:
     """Compute what is missing, wait for what others compute, commit; the entry's shards, verified."""
     entry, rank = job.entry, world.rank()
     written: list[Path] = []
@@ -204,7 +204,7 @@ def _fill(job: Job) -> dict[int, Path]:
             evaluation_mode(job.backbone),
             bar(f"extracting {job.split.title}", rows, "images", show=job.progress and rank == 0) as advance,
         ):
-            encoder = Encoder(
+            encoder = BatchEncoder(
                 job.backbone, batch_size=job.batch_size, autocast=job.autocast, compile=job.compile
             )
             for _ in range(ATTEMPTS):
@@ -225,14 +225,18 @@ def _fill(job: Job) -> dict[int, Path]:
     raise UserError(f"the cache entry {entry.folder} keeps being damaged while it is written; check the disk")
 
 
-def _check_unmoved(job: Job) -> None:
+def _check_unmoved(job: ExtractionJob) -> None:
     """Frozen means frozen: the key speaks of these weights, so prove that they are still the same."""
     if job.backbone.digest() != job.entry.key.ingredients["backbone"]["fingerprint"]:
         raise Unusable(f"the weights of {job.backbone.name} changed during extraction; freeze them first")
 
 
 def _compute(
-    job: Job, encoder: Encoder, missing: list[int], written: list[Path], advance: Callable[[int], None]
+    job: ExtractionJob,
+    encoder: BatchEncoder,
+    missing: list[int],
+    written: list[Path],
+    advance: Callable[[int], None],
 ) -> None:
     """Compute those of the missing shards that no other run is computing; never waits for one."""
     loader = Loader(job.split, job.backbone.preprocessing)
@@ -246,7 +250,7 @@ def _compute(
                 claims.release(shard)
 
 
-def _asked(job: Job, missing: list[int], claims: Claims) -> Iterator[Asked]:
+def _asked(job: ExtractionJob, missing: list[int], claims: Claims) -> Iterator[Asked]:
     """Batches of the shards that can be claimed, drawn lazily: a shard is claimed when its turn comes.
 
     Under torchrun the shards are dealt round-robin; a process that is done goes on with the others'.
@@ -266,7 +270,7 @@ def _asked(job: Job, missing: list[int], claims: Claims) -> Iterator[Asked]:
 
 
 def _assembled(
-    job: Job, stream: Iterator[Encoded], advance: Callable[[int], None]
+    job: ExtractionJob, stream: Iterator[Encoded], advance: Callable[[int], None]
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Join batches to whole shards: every row is put at its own place and proved to have arrived."""
     key = job.entry.key
@@ -294,7 +298,7 @@ def _assembled(
         raise RuntimeError("a shard ended with rows missing")
 
 
-def _stored(values: Tensor, rows: list[int], job: Job) -> Tensor:
+def _stored(values: Tensor, rows: list[int], job: ExtractionJob) -> Tensor:
     """Features in the dtype of the cache, or an error that names the first image whose numbers are bad."""
     stored = values.to(job.dtype)
     if bool(stored.isfinite().all()):

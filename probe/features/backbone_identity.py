@@ -24,7 +24,7 @@ from backbones import reading
 from backbones.loading import weights_path
 from backbones.preprocess import Preprocessing
 from probe.errors import UserError
-from probe.features.manifest import slug
+from probe.features.cache_key import slug
 from probe.system.atomic import write_atomic
 from probe.system.cache_dir import cache_root, check_owner
 from probe.system.digest_index import RACY, file_state
@@ -37,7 +37,7 @@ MANY = 1000  # files in a folder of weights; more is no such folder, and not wor
 
 
 @dataclass
-class Known:
+class BackboneIdentity:
     """Stands for a `backbones.Backbone`; the real one is loaded when more than its identity is asked for."""
 
     name: str
@@ -69,7 +69,7 @@ class Known:
 
 def recall(
     settings: dict[str, Any], load: Callable[[], Any], cache: str | Path | None = None
-) -> Known | None:
+) -> BackboneIdentity | None:
     """The backbone of these settings if its identity is known; None when it must be loaded."""
     place = _place(settings, cache)
     if place is None:
@@ -78,7 +78,7 @@ def recall(
         check_owner(place)
         body = unsealed(reading.text(place))
         numbers = Preprocessing(**{k: _tuples(v) for k, v in body["preprocessing"].items()})
-        return Known(**{name: body[name] for name in NUMBERS}, preprocessing=numbers, load=load)
+        return BackboneIdentity(**{name: body[name] for name in NUMBERS}, preprocessing=numbers, load=load)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
@@ -104,7 +104,7 @@ def _place(settings: dict[str, Any], cache: str | Path | None) -> Path | None:
     inside = list(islice(weights.rglob("*"), MANY + 1)) if weights.is_dir() else [weights]
     if len(inside) > MANY:
         return None
-    own = Path(backbones.__file__).parent.glob("*.py")
+    own = Path(backbones.__file__).parent.rglob("*.py")
     states = [(str(p.absolute()), *file_state(p)) for p in sorted([*inside, *own]) if p.is_file()]
     if time.time_ns() - max(max(mtime, ctime) for _, _, mtime, ctime, _ in states) < RACY:
         return None
