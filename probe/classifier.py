@@ -18,10 +18,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from probe import fitted, probing
+from probe import probing
 from probe.core import scaling
 from probe.errors import UserError
 from probe.features import FeatureSet
+from probe.heads import fitted
 from probe.recipe import MethodConfig, SolverConfig
 
 NO_ROWS = np.array([], dtype=np.int64)

@@ -10,10 +10,10 @@ import torch
 
 import backbones
 from backbones import reading
-from probe import fitted
 from probe.data.decode import rgb
 from probe.data.sources.image_folder import LARGEST
 from probe.errors import UserError
+from probe.heads import fitted
 
 BATCH = 64
 

@@ -24,7 +24,7 @@ from probe.core.class_stats import ClassStats
 from probe.core.scaling import FeatureMatrix, Scaling
 from probe.errors import UserError, nearest
 from probe.evaluate import groups, metrics
-from probe.fitted import FittedHead
+from probe.heads.fitted import FittedHead
 from probe.material import Material
 from probe.recipe import MethodConfig, Recipe, SolverConfig
 from probe.solve import logistic, ridge, robust, select

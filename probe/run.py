@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe import fitted, losses, methods, probing, reference, unused
+from probe import losses, methods, probing, reference, unused
 from probe.describe import describe, remarks_and_margins
 from probe.errors import UserError
 from probe.evaluate import predictions
 from probe.evaluate.diagnostics.diagnose import Features, Model, diagnose
 from probe.evaluate.judge import Bench, Groups, judge, versus
 from probe.evaluate.predictions import Predictions
+from probe.heads import fitted
 from probe.material import Material, from_scratch, gather
 from probe.probing import PLAIN, Fit, Problem
 from probe.ranking import Ranker

@@ -6,10 +6,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from probe import fitted
 from probe.core import scaling
 from probe.errors import UserError
-from probe.fitted import FittedHead
+from probe.heads import fitted
+from probe.heads.fitted import FittedHead
 
 generator = torch.Generator().manual_seed(0)
 X = torch.randn(50, 6, generator=generator) * torch.tensor([1.0, 5, 0.1, 2, 1, 3]) + 4

@@ -10,8 +10,9 @@ import torch
 from stored import accuracy, predictions
 
 import probe
-from probe import fitted, recipe
+from probe import recipe
 from probe.errors import UserError
+from probe.heads import fitted
 from probe.predict import predict
 from probe.report.runs import read_result
 from probe.run import run

@@ -18,11 +18,11 @@ from probe.core.scaling import Scaling
 from probe.data import Dataset
 from probe.errors import UserError
 from probe.evaluate.metrics import score
-from probe.fitted import FittedHead
-from probe.heads import Head
+from probe.heads import Head, export
+from probe.heads.fitted import FittedHead
 from probe.recipe import Recipe
 from probe.recipe.train_settings import TrainConfig
-from probe.train import augment, export, families, runtime, switches, weights, wise
+from probe.train import augment, families, runtime, switches, weights, wise
 from probe.train.building import check, make_head, make_method
 from probe.train.feed import ImageFeed, default_workers
 from probe.train.loop import Task, Training

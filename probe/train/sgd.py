@@ -23,10 +23,10 @@ from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
 from probe.core.scaling import NEUTRAL, Scaling
 from probe.errors import UserError
-from probe.fitted import FittedHead
-from probe.heads import Head, Linear
+from probe.heads import Head, Linear, export
+from probe.heads.fitted import FittedHead
 from probe.recipe.train_settings import TrainConfig
-from probe.train import export, optim, outcome
+from probe.train import optim, outcome
 from probe.train.building import check, make_head, make_method
 from probe.train.feed import FeatureFeed
 from probe.train.loop import Task, Training

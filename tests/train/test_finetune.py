@@ -7,8 +7,9 @@ from training_world import distance, tiny_vit
 
 import backbones
 import probe.run
-from probe import data, fitted, probing, recipe
+from probe import data, probing, recipe
 from probe.errors import UserError
+from probe.heads import fitted
 from probe.material import gather
 from probe.train import finetune, weights
 from probe.train.building import make_head, make_method

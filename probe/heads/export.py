@@ -1,4 +1,4 @@
-"""A trained head becomes plain tensors (`probe.fitted.FittedHead`)."""
+"""A trained head becomes plain tensors (`probe.heads.fitted.FittedHead`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from probe.core.scaling import NEUTRAL, Scaling
-from probe.fitted import FittedHead
 from probe.heads import ETF, Adapter, Cosine, Linear
+from probe.heads.fitted import FittedHead
 from probe.train.network import OwnHead
 
 
