@@ -7,7 +7,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from probe.errors import UserError
-from probe.samplers import ClassPairSampler
+from probe.losses.pair_sampler import ClassPairSampler
 
 LABELS = np.repeat(np.arange(7), [30, 12, 8, 8, 5, 2, 1])
 

@@ -40,8 +40,8 @@ def make(
     method = info(name)
     resolved = catalogue.resolve(name, params)
 
-    from probe.losses.base import Problem
+    from probe.losses.base import ClassInfo
 
-    problem = Problem.of(method, num_classes, class_counts, stats)
+    problem = ClassInfo.of(method, num_classes, class_counts, stats)
     module, _, cls = method.implementation.partition(":")
     return getattr(import_module(f"probe.losses.{module}"), cls)(problem, **resolved)

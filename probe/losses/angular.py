@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe.losses.base import MeanLoss, Problem, effective_weights
-from probe.losses.row import ldam_margins
+from probe.losses.adjusted import ldam_margins
+from probe.losses.base import ClassInfo, MeanLoss, effective_weights
 
 
 class Angular(MeanLoss, ABC):
-    def __init__(self, problem: Problem, *, scale: float) -> None:
+    def __init__(self, problem: ClassInfo, *, scale: float) -> None:
         super().__init__(problem)
         self.scale = scale
 
@@ -37,7 +37,7 @@ class Angular(MeanLoss, ABC):
 
 
 class CosFace(Angular):
-    def __init__(self, problem: Problem, *, margin: float, scale: float) -> None:
+    def __init__(self, problem: ClassInfo, *, margin: float, scale: float) -> None:
         super().__init__(problem, scale=scale)
         self.margin = margin
 
@@ -50,7 +50,7 @@ class LDAM(Angular):
 
     margins: Tensor
 
-    def __init__(self, problem: Problem, *, max_margin: float, scale: float) -> None:
+    def __init__(self, problem: ClassInfo, *, max_margin: float, scale: float) -> None:
         super().__init__(problem, scale=scale)
         assert problem.counts is not None
         self.register_buffer("margins", ldam_margins(problem.counts, max_margin), persistent=False)
@@ -62,7 +62,7 @@ class LDAM(Angular):
 class ArcFace(Angular):
     """cos(theta + m). Past theta = pi - m it rises again; `guard` uses cos - m sin m there, as is usual."""
 
-    def __init__(self, problem: Problem, *, margin: float, scale: float, guard: bool) -> None:
+    def __init__(self, problem: ClassInfo, *, margin: float, scale: float, guard: bool) -> None:
         super().__init__(problem, scale=scale)
         self.margin, self.guard = margin, guard
 
@@ -79,7 +79,7 @@ class SphereFace(Angular):
     cos(m theta) is the Chebyshev polynomial T_m of the cosine, so its derivative is finite everywhere.
     """
 
-    def __init__(self, problem: Problem, *, margin: int, scale: float) -> None:
+    def __init__(self, problem: ClassInfo, *, margin: int, scale: float) -> None:
         super().__init__(problem, scale=scale)
         self.margin = int(margin)
 
@@ -106,7 +106,7 @@ class DBM(Angular):
 
     def __init__(
         self,
-        problem: Problem,
+        problem: ClassInfo,
         *,
         margin: float,
         tau: float,

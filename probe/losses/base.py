@@ -13,7 +13,7 @@ from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
 from probe.core.class_stats import ClassStats, StatisticsModule
 from probe.errors import UserError
-from probe.losses.method import Method
+from probe.losses.spec import LossSpec
 
 # How far beyond 1 a cosine can be rounded. float32 may come from a product in TF32 or bfloat16, both of which
 # round after two to three digits.
@@ -21,16 +21,16 @@ ROUNDING = {torch.float64: 1e-6, torch.float32: 0.02, torch.float16: 0.02, torch
 
 
 @dataclass(frozen=True)
-class Problem:
+class ClassInfo:
     """The classes a loss is made for."""
 
-    method: Method
+    method: LossSpec
     num_classes: int
     counts: Tensor | None  # K, float64; an empty class counts as one sample: nothing becomes infinite
     stats: ClassStats | None
 
     @classmethod
-    def of(cls, method: Method, num_classes: int, counts: Any, stats: ClassStats | None) -> Problem:
+    def of(cls, method: LossSpec, num_classes: int, counts: Any, stats: ClassStats | None) -> ClassInfo:
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 2:
             raise UserError(f"{method.name}: num_classes must be at least 2, not {num_classes!r}")
         if counts is None and stats is not None:
@@ -64,7 +64,7 @@ class Loss(StatisticsModule, ABC):
     rows_stay = True  # are `rows` those of the whole training, or do they move with it?
     degenerate_remark = "every class is treated alike, so it cannot differ from cross-entropy"
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ClassInfo) -> None:
         super().__init__()
         self.method = problem.method
         self.num_classes = problem.num_classes

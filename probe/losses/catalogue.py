@@ -11,9 +11,9 @@ from typing import Any
 from probe.errors import UserError, nearest
 from probe.losses.feature_methods import FEATURE_METHODS
 from probe.losses.logit_methods import LOGIT_METHODS
-from probe.losses.method import Method
+from probe.losses.spec import LossSpec
 
-METHODS: tuple[Method, ...] = LOGIT_METHODS + FEATURE_METHODS
+METHODS: tuple[LossSpec, ...] = LOGIT_METHODS + FEATURE_METHODS
 
 _BY_NAME = {method.name: method for method in METHODS}
 
@@ -23,7 +23,7 @@ def names() -> list[str]:
     return list(_BY_NAME)
 
 
-def info(name: str) -> Method:
+def info(name: str) -> LossSpec:
     """The row of one method.
 
     >>> info("la").frozen

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from probe.losses.method import Method, Parameter
+from probe.losses.spec import LossSpec, Parameter
 
 MR2 = "Zhu et al., Reducing Class-Wise Performance Disparity via Margin Regularization, ICLR 2026"
 CONSTANT = "its term is constant without a trainable encoder or adapter: the probe is plain cross-entropy"
 
-FEATURE_METHODS: tuple[Method, ...] = (
-    Method(
+FEATURE_METHODS: tuple[LossSpec, ...] = (
+    LossSpec(
         "lgm",
         "large-margin Gaussian mixture",
         "Wan et al., Rethinking Feature Distribution for Loss Functions, CVPR 2018",
-        "gaussian:LGM",
+        "lgm:LGM",
         (
             Parameter("alpha", 0.1, "margin: factor on the true distance", 0),
             Parameter("lam", 0.01, "weight of the likelihood term", 0),
@@ -23,25 +23,25 @@ FEATURE_METHODS: tuple[Method, ...] = (
         why="a Gaussian head of its own; not convex",
         owns_head=True,
     ),
-    Method(
+    LossSpec(
         "cmic",
         "conditional mutual information constraint",
         "Yang et al., CMI Constrained Deep Learning for Classification, TNNLS 2025",
-        "outputs:CMIC",
+        "output_terms:CMIC",
         (
             Parameter("lam", 0.5, "weight of the concentration term", 0),
             Parameter("beta", 0.1, "weight of the separation term; too large diverges", 0),
             Parameter("ema", 0.9, "memory of the class centroids; 0 uses the batch alone", 0, 0.9999999),
         ),
     ),
-    Method(
+    LossSpec(
         "csr",
         "confusional spectral regularisation",
         "Jin et al., Enhancing Robust Fairness via Confusional Spectral Regularization, ICLR 2025",
-        "outputs:CSR",
+        "output_terms:CSR",
         (Parameter("weight", 1.0, "weight of the confusion matrix's spectral norm", 0),),
     ),
-    Method(
+    LossSpec(
         "center",
         "center loss",
         "Wen et al., A Discriminative Feature Learning Approach, ECCV 2016",
@@ -54,7 +54,7 @@ FEATURE_METHODS: tuple[Method, ...] = (
         frozen="no effect",
         why=CONSTANT,
     ),
-    Method(
+    LossSpec(
         "supcon",
         "supervised contrastive loss",
         "Khosla et al., Supervised Contrastive Learning, NeurIPS 2020",
@@ -67,7 +67,7 @@ FEATURE_METHODS: tuple[Method, ...] = (
         frozen="no effect",
         why="it trains the encoder only; the logits are ignored",
     ),
-    Method(
+    LossSpec(
         "spread-out",
         "spread-out regulariser",
         "Zhang et al., Learning Spread-out Local Feature Descriptors, ICCV 2017",
@@ -77,7 +77,7 @@ FEATURE_METHODS: tuple[Method, ...] = (
         frozen="no effect",
         why=CONSTANT,
     ),
-    Method(
+    LossSpec(
         "range",
         "range loss",
         "Zhang et al., Range Loss for Deep Face Recognition, ICCV 2017",
@@ -93,7 +93,7 @@ FEATURE_METHODS: tuple[Method, ...] = (
         frozen="no effect",
         why=CONSTANT,
     ),
-    Method(
+    LossSpec(
         "dro-lt",
         "distributional robustness loss",
         "Samuel and Chechik, Distributional Robustness Loss for Long-Tail Learning, ICCV 2021",
@@ -108,7 +108,7 @@ FEATURE_METHODS: tuple[Method, ...] = (
         why=CONSTANT,
         balanced="cross-entropy plus the term with one epsilon",
     ),
-    Method(
+    LossSpec(
         "elm",
         "embedding and logit margins",
         "Jitkrittum et al., ELM: Embedding and Logit Margins for Long-Tail Learning, 2022",
@@ -129,7 +129,7 @@ FEATURE_METHODS: tuple[Method, ...] = (
         why="the embedding term is constant, so it is logit adjustment",
         balanced="cross-entropy plus the embedding term with one margin",
     ),
-    Method(
+    LossSpec(
         "mr2",
         "margin regularisation",
         MR2,
@@ -146,7 +146,7 @@ FEATURE_METHODS: tuple[Method, ...] = (
         why="logistic regression with each row (bias included) divided by its class's margin",
         balanced="designed for it; ignores counts",
     ),
-    Method(
+    LossSpec(
         "mr2-released",
         "margin regularisation, the released ImageNet form",
         MR2 + " (code)",
@@ -161,11 +161,11 @@ FEATURE_METHODS: tuple[Method, ...] = (
         why="logistic regression with each row divided by its class's margin (5-norm statistics)",
         balanced="designed for it; ignores counts",
     ),
-    Method(
+    LossSpec(
         "dro",
         "distributionally robust optimisation over classes",
         "Sagawa et al., Distributionally Robust Neural Networks, ICLR 2020",
-        "robust:DRO",
+        "class_dro:DRO",
         (
             Parameter("eta", 0.01, "step of the class weights", 0),
             Parameter("adjustment", 0.0, "C of C / sqrt(count), added to a class's loss for the weights", 0),
@@ -177,11 +177,11 @@ FEATURE_METHODS: tuple[Method, ...] = (
         why="convex: the smoothed maximum of the class losses",
         balanced="not cross-entropy: it follows the worst class",
     ),
-    Method(
+    LossSpec(
         "fairdro",
         "class-wise robust optimisation in a chi-square ball",
         "Jung et al., Re-weighting Based Group Fairness Regularization, ICLR 2023",
-        "robust:FairDRO",
+        "class_dro:FairDRO",
         (
             Parameter("rho", 0.5, "radius of the ball; weights stay positive up to 1 / (2 (K - 1))", 0),
             Parameter("every", "batch", "when the weights move", choices=("batch", "epoch")),

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from probe.losses.method import Method, Parameter
+from probe.losses.spec import LossSpec, Parameter
 
 CUI19 = "Cui et al., Class-Balanced Loss, CVPR 2019"
 COSINE = "acts, but a cosine head is not convex: train it by SGD"
 BETA = Parameter("beta", 0.9999, "effective-number rate: 0 is plain, towards 1 is 1/count", 0, 0.9999999)
 SCALE = Parameter("scale", 30.0, "factor on the cosines before the softmax", 1e-6)
 
-LOGIT_METHODS: tuple[Method, ...] = (
-    Method(
+LOGIT_METHODS: tuple[LossSpec, ...] = (
+    LossSpec(
         "erm",
         "cross-entropy",
         "empirical risk minimisation",
-        "row:ERM",
+        "adjusted:ERM",
         frozen="exact",
         why="multinomial logistic regression",
         soft_targets=True,
     ),
-    Method(
+    LossSpec(
         "focal",
         "focal loss",
         "Lin et al., Focal Loss for Dense Object Detection, ICCV 2017",
@@ -27,7 +27,7 @@ LOGIT_METHODS: tuple[Method, ...] = (
         (Parameter("gamma", 2.0, "how strongly easy samples are down-weighted", 0),),
         soft_targets=True,
     ),
-    Method(
+    LossSpec(
         "gce",
         "generalised cross-entropy",
         "Zhang and Sabuncu, Generalized Cross Entropy Loss, NeurIPS 2018",
@@ -35,18 +35,18 @@ LOGIT_METHODS: tuple[Method, ...] = (
         (Parameter("q", 0.7, "towards 0 is cross-entropy, 1 is 1 - p", 1e-06, 1),),
         soft_targets=True,
     ),
-    Method(
+    LossSpec(
         "dual-focal",
         "dual focal loss",
         "Tao et al., Dual Focal Loss for Calibration, ICML 2023",
         "modulated:DualFocal",
         (Parameter("gamma", 5.0, "power of 1 - p_y + p_j, p_j the next probability below p_y", 0),),
     ),
-    Method(
+    LossSpec(
         "cb",
         "class-balanced weights",
         CUI19,
-        "row:ClassBalanced",
+        "adjusted:ClassBalanced",
         (BETA,),
         needs=("counts",),
         frozen="exact",
@@ -54,7 +54,7 @@ LOGIT_METHODS: tuple[Method, ...] = (
         balanced="exactly cross-entropy",
         soft_targets=True,
     ),
-    Method(
+    LossSpec(
         "cb-focal",
         "class-balanced focal loss",
         CUI19,
@@ -68,11 +68,11 @@ LOGIT_METHODS: tuple[Method, ...] = (
         balanced="exactly focal",
         soft_targets=True,
     ),
-    Method(
+    LossSpec(
         "la",
         "logit adjustment",
         "Menon et al., Long-Tail Learning via Logit Adjustment, ICLR 2021",
-        "row:LogitAdjustment",
+        "adjusted:LogitAdjustment",
         (Parameter("tau", 1.0, "how much of log prior is added"),),
         needs=("counts",),
         frozen="exact",
@@ -80,22 +80,22 @@ LOGIT_METHODS: tuple[Method, ...] = (
         balanced="exactly cross-entropy",
         soft_targets=True,
     ),
-    Method(
+    LossSpec(
         "bs",
         "balanced softmax",
         "Ren et al., Balanced Meta-Softmax, NeurIPS 2020",
-        "row:LogitAdjustment",
+        "adjusted:LogitAdjustment",
         needs=("counts",),
         frozen="exact",
         why="logit adjustment with tau 1",
         balanced="exactly cross-entropy",
         soft_targets=True,
     ),
-    Method(
+    LossSpec(
         "ef",
         "effective-frequency adjustment",
         "Cui et al., Classes Are Not Equal, CVPR 2024 (eq. 11)",
-        "row:EffectiveFrequency",
+        "adjusted:EffectiveFrequency",
         (
             Parameter("frequency", None, "K numbers: mean held-out probability of each class's own samples"),
             Parameter("tau", 1.0, "how much of log frequency is added"),
@@ -105,7 +105,7 @@ LOGIT_METHODS: tuple[Method, ...] = (
         balanced="unchanged: it uses held-out difficulty, not counts; equal frequencies give cross-entropy",
         soft_targets=True,
     ),
-    Method(
+    LossSpec(
         "eql",
         "equalization loss, softmax form",
         "Tan et al., Equalization Loss for Long-Tailed Object Recognition, CVPR 2020",
@@ -119,7 +119,7 @@ LOGIT_METHODS: tuple[Method, ...] = (
         why="acts; the mask is redrawn every step, so there is no fixed problem to solve exactly",
         balanced="cross-entropy if threshold <= 1/K, else random dropping of negatives",
     ),
-    Method(
+    LossSpec(
         "ldam",
         "label-distribution-aware margin",
         "Cao et al., Learning Imbalanced Datasets with LDAM Loss, NeurIPS 2019",
@@ -133,18 +133,18 @@ LOGIT_METHODS: tuple[Method, ...] = (
         why=COSINE + "; ldam-linear is convex",
         balanced="cosface with margin = max_margin, not cross-entropy",
     ),
-    Method(
+    LossSpec(
         "ldam-linear",
         "label-distribution-aware margin on plain logits",
         "Cao et al., Learning Imbalanced Datasets with LDAM Loss, NeurIPS 2019",
-        "row:LinearLDAM",
+        "adjusted:LinearLDAM",
         (Parameter("max_margin", 0.5, "margin of the rarest class, in logits", 0),),
         needs=("counts",),
         frozen="exact",
         why="logistic regression with the true logit lowered",
         balanced="one constant margin, not cross-entropy",
     ),
-    Method(
+    LossSpec(
         "cosface",
         "additive cosine margin",
         "Wang et al., CosFace, CVPR 2018",
@@ -156,7 +156,7 @@ LOGIT_METHODS: tuple[Method, ...] = (
         takes="cosines",
         why=COSINE,
     ),
-    Method(
+    LossSpec(
         "arcface",
         "additive angular margin",
         "Deng et al., ArcFace, CVPR 2019",
@@ -169,7 +169,7 @@ LOGIT_METHODS: tuple[Method, ...] = (
         takes="cosines",
         why=COSINE,
     ),
-    Method(
+    LossSpec(
         "sphereface",
         "multiplicative angular margin, monotone form",
         "Liu et al., SphereFace, CVPR 2017",
@@ -181,7 +181,7 @@ LOGIT_METHODS: tuple[Method, ...] = (
         takes="cosines",
         why=COSINE,
     ),
-    Method(
+    LossSpec(
         "dbm",
         "difficulty-aware balancing margin",
         "Son et al., Difficulty-aware Balancing Margin Loss, AAAI 2025",

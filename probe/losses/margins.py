@@ -10,10 +10,10 @@ from probe.core.adjustment import ClassAdjustment
 from probe.core.class_stats import Groups, RunningStats
 from probe.core.theory import optimal_margins
 from probe.errors import UserError
-from probe.losses.base import Loss, Problem
-from probe.losses.history import History
-from probe.losses.pairs import Partners, pull
-from probe.losses.row import LogitAdjustment
+from probe.losses.adjusted import LogitAdjustment
+from probe.losses.base import ClassInfo, Loss
+from probe.losses.margin_history import History
+from probe.losses.same_class_pairs import Partners, pull
 
 
 class MR2(Loss):
@@ -32,7 +32,7 @@ class MR2(Loss):
     tolerance = 1e-4  # margins closer than this, relatively, do not change a result
 
     def __init__(
-        self, problem: Problem, *, c: float, lam: float, ema: float, p: float, statistics: str
+        self, problem: ClassInfo, *, c: float, lam: float, ema: float, p: float, statistics: str
     ) -> None:
         super().__init__(problem)
         self.c, self.lam = c, lam
@@ -111,7 +111,7 @@ class ReleasedMR2(MR2):
     count as zero in the sums over classes, so the others' margins start too large.
     """
 
-    def __init__(self, problem: Problem, *, lam: float, ema: float, p: float) -> None:
+    def __init__(self, problem: ClassInfo, *, lam: float, ema: float, p: float) -> None:
         super().__init__(problem, c=1.0, lam=lam, ema=ema, p=p, statistics="norms")
 
     @property
@@ -141,7 +141,7 @@ class ELM(LogitAdjustment):
 
     alpha: Tensor
 
-    def __init__(self, problem: Problem, *, lam: float, alpha: str, alpha_scale: float, tau: float) -> None:
+    def __init__(self, problem: ClassInfo, *, lam: float, alpha: str, alpha_scale: float, tau: float) -> None:
         super().__init__(problem, tau=tau)
         assert problem.counts is not None
         size = problem.prior if alpha.endswith("prior") else problem.counts

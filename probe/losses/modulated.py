@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe.losses.base import MeanLoss, Problem, effective_weights
+from probe.losses.base import ClassInfo, MeanLoss, effective_weights
 
 
 class Modulated(MeanLoss, ABC):
@@ -37,7 +37,7 @@ class Modulated(MeanLoss, ABC):
 class Focal(Modulated):
     """-(1 - p)^gamma log p"""
 
-    def __init__(self, problem: Problem, *, gamma: float) -> None:
+    def __init__(self, problem: ClassInfo, *, gamma: float) -> None:
         super().__init__(problem)
         self.gamma = gamma
 
@@ -52,7 +52,7 @@ class ClassBalancedFocal(Focal):
 
     weights: Tensor
 
-    def __init__(self, problem: Problem, *, beta: float, gamma: float) -> None:
+    def __init__(self, problem: ClassInfo, *, beta: float, gamma: float) -> None:
         super().__init__(problem, gamma=gamma)
         assert problem.counts is not None
         self.register_buffer("weights", effective_weights(problem.counts, beta), persistent=False)
@@ -65,7 +65,7 @@ class ClassBalancedFocal(Focal):
 class GCE(Modulated):
     """(1 - p^q) / q"""
 
-    def __init__(self, problem: Problem, *, q: float) -> None:
+    def __init__(self, problem: ClassInfo, *, q: float) -> None:
         super().__init__(problem)
         self.q = q
 
@@ -76,7 +76,7 @@ class GCE(Modulated):
 class DualFocal(MeanLoss):
     """-(1 - p_y + p_j)^gamma log p_y, p_j the largest probability below p_y (0 if there is none)."""
 
-    def __init__(self, problem: Problem, *, gamma: float) -> None:
+    def __init__(self, problem: ClassInfo, *, gamma: float) -> None:
         super().__init__(problem)
         self.gamma = gamma
 
@@ -98,7 +98,7 @@ class EQL(MeanLoss):
     rare: Tensor
 
     def __init__(
-        self, problem: Problem, *, gamma: float, threshold: float, generator: torch.Generator | None
+        self, problem: ClassInfo, *, gamma: float, threshold: float, generator: torch.Generator | None
     ) -> None:
         super().__init__(problem)
         self.gamma, self.generator = gamma, generator

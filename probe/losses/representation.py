@@ -14,13 +14,13 @@ from torch.nn import functional as F
 
 from probe.core import collectives
 from probe.core.class_stats import Groups
-from probe.losses.base import Loss, Problem
+from probe.losses.base import ClassInfo, Loss
 
 
 class WithTerm(Loss, ABC):
     """CE + lam * term."""
 
-    def __init__(self, problem: Problem, *, lam: float) -> None:
+    def __init__(self, problem: ClassInfo, *, lam: float) -> None:
         super().__init__(problem)
         self.lam = lam
 
@@ -40,7 +40,7 @@ class WithCentres(WithTerm):
     centres: Tensor
     known: Tensor
 
-    def __init__(self, problem: Problem, *, lam: float) -> None:
+    def __init__(self, problem: ClassInfo, *, lam: float) -> None:
         super().__init__(problem, lam=lam)
         means = None if problem.stats is None else problem.stats.mean
         k = problem.num_classes
@@ -62,7 +62,7 @@ class Center(WithCentres):
     c_k <- c_k - alpha sum_{i in k} (c_k - h_i) / (1 + m_k); no optimiser trains it. Centres start at 0.
     """
 
-    def __init__(self, problem: Problem, *, lam: float, alpha: float) -> None:
+    def __init__(self, problem: ClassInfo, *, lam: float, alpha: float) -> None:
         super().__init__(problem, lam=lam)
         self.alpha = alpha
 
@@ -86,7 +86,7 @@ class DROLT(WithCentres):
 
     epsilon: Tensor
 
-    def __init__(self, problem: Problem, *, lam: float, margin: float, ema: float) -> None:
+    def __init__(self, problem: ClassInfo, *, lam: float, margin: float, ema: float) -> None:
         super().__init__(problem, lam=lam)
         self.ema = ema
         self.register_buffer("epsilon", margin * problem.prior.rsqrt(), persistent=False)
@@ -134,7 +134,7 @@ class Range(WithTerm):
     """
 
     def __init__(
-        self, problem: Problem, *, lam: float, k: int, alpha: float, beta: float, margin: float
+        self, problem: ClassInfo, *, lam: float, k: int, alpha: float, beta: float, margin: float
     ) -> None:
         super().__init__(problem, lam=lam)
         self.k, self.alpha, self.beta, self.margin = int(k), alpha, beta, margin
@@ -185,7 +185,7 @@ class SupCon(Loss):
     and still counts, as in the released code. Give the rows of several views together, labels repeated.
     """
 
-    def __init__(self, problem: Problem, *, temperature: float, base_temperature: float) -> None:
+    def __init__(self, problem: ClassInfo, *, temperature: float, base_temperature: float) -> None:
         super().__init__(problem)
         self.temperature, self.base_temperature = temperature, base_temperature
 

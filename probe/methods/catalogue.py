@@ -11,13 +11,13 @@ from typing import Any
 
 from probe import losses
 from probe.errors import UserError, nearest
-from probe.losses.method import Method, Parameter
+from probe.losses.spec import LossSpec, Parameter
 
 INNER = "loss"  # the key of the loss inside
 LOSS = Parameter(INNER, "erm", "the loss inside: a name, or a mapping with its parameters")
 
-METHODS: tuple[Method, ...] = (
-    Method(
+METHODS: tuple[LossSpec, ...] = (
+    LossSpec(
         "sam",
         "sharpness-aware minimisation",
         "Foret et al., Sharpness-Aware Minimization, ICLR 2021",
@@ -32,7 +32,7 @@ METHODS: tuple[Method, ...] = (
         balanced="unchanged: it uses no counts",
         soft_targets=True,
     ),
-    Method(
+    LossSpec(
         "jtt",
         "just train twice",
         "Liu et al., Just Train Twice, ICML 2021",
@@ -46,7 +46,7 @@ METHODS: tuple[Method, ...] = (
         balanced="unchanged: it uses errors, not counts",
         soft_targets=True,
     ),
-    Method(
+    LossSpec(
         "drw",
         "deferred re-weighting",
         "Cao et al., Learning Imbalanced Datasets with LDAM Loss, NeurIPS 2019",
@@ -71,7 +71,7 @@ def names() -> list[str]:
     return [*losses.names(), *_BY_NAME]
 
 
-def info(name: str) -> Method:
+def info(name: str) -> LossSpec:
     """The row of one method, a loss or not."""
     if name in _BY_NAME:
         return _BY_NAME[name]
@@ -111,6 +111,6 @@ def _loss_of(method: str, given: Any) -> tuple[str, dict[str, Any]]:
     return content["name"], losses.catalogue.resolve(content["name"], params)
 
 
-def inner(name: str, given: Mapping[str, Any]) -> Method:
+def inner(name: str, given: Mapping[str, Any]) -> LossSpec:
     """The row of the loss that is minimised: the method's own, or that of a loss by itself."""
     return losses.info(resolve(name, given)[1][0])

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from probe.errors import UserError
 from probe.losses.base import Loss
-from probe.losses.robust import DRO
+from probe.losses.class_dro import DRO
 from probe.solve import logistic
 from probe.solve.basis import Basis
 from probe.solve.inputs import as_labels, as_weights

@@ -110,9 +110,9 @@ def test_the_gaussian_head_equals_plain_loops_with_learned_variances():
 @pytest.mark.parametrize("few", [True, False])
 def test_both_plans_for_pairs_agree(few, monkeypatch):
     """Differences of pairs and one Gram product give the same pull, also far from the origin."""
-    from probe.losses import pairs
+    from probe.losses import same_class_pairs
 
-    monkeypatch.setattr(pairs, "GRAM", 0 if few else 10**9)
+    monkeypatch.setattr(same_class_pairs, "GRAM", 0 if few else 10**9)
     c = case("unsorted")
     far = [[v + 1e3 for v in row] for row in c.h]
     c = type(c)(c.z, c.y, far, c.num_classes, c.counts)

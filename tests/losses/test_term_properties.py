@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 import probe.losses
 from probe.core.class_stats import Groups
-from probe.losses.outputs import confusion, spectral_norm
-from probe.losses.robust import best_response, onto_simplex
+from probe.losses.class_dro import best_response, onto_simplex
+from probe.losses.output_terms import confusion, spectral_norm
 
 K = 4
 seeds = st.integers(0, 10_000)

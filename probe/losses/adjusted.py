@@ -12,17 +12,17 @@ from torch import Tensor
 
 from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
-from probe.losses.base import MeanLoss, Problem, effective_weights
+from probe.losses.base import ClassInfo, MeanLoss, effective_weights
 
 
-class RowLoss(MeanLoss):
+class AdjustedCrossEntropy(MeanLoss):
     """Cross-entropy of adjusted rows. The three tensors are constants, so they are not saved."""
 
     scale: Tensor | None
     shift: Tensor | None
     weight: Tensor | None
 
-    def __init__(self, problem: Problem, rows: ClassAdjustment) -> None:
+    def __init__(self, problem: ClassInfo, rows: ClassAdjustment) -> None:
         super().__init__(problem)
         self.register_buffer("scale", rows.scale, persistent=False)
         self.register_buffer("shift", rows.shift, persistent=False)
@@ -35,28 +35,28 @@ class RowLoss(MeanLoss):
         return self.rows().losses(logits, targets)
 
 
-class ERM(RowLoss):
-    def __init__(self, problem: Problem) -> None:
+class ERM(AdjustedCrossEntropy):
+    def __init__(self, problem: ClassInfo) -> None:
         super().__init__(problem, ClassAdjustment())
 
 
-class ClassBalanced(RowLoss):
-    def __init__(self, problem: Problem, *, beta: float) -> None:
+class ClassBalanced(AdjustedCrossEntropy):
+    def __init__(self, problem: ClassInfo, *, beta: float) -> None:
         assert problem.counts is not None
         super().__init__(problem, ClassAdjustment(weight=effective_weights(problem.counts, beta)))
 
 
-class LogitAdjustment(RowLoss):
+class LogitAdjustment(AdjustedCrossEntropy):
     """CE of z + tau log pi: the model learns what remains once the prior is accounted for."""
 
-    def __init__(self, problem: Problem, *, tau: float = 1.0) -> None:
+    def __init__(self, problem: ClassInfo, *, tau: float = 1.0) -> None:
         super().__init__(problem, ClassAdjustment(shift=tau * problem.prior.log()))
 
 
-class EffectiveFrequency(RowLoss):
+class EffectiveFrequency(AdjustedCrossEntropy):
     """Logit adjustment whose prior is EF(c), the mean held-out probability of class c on its own samples."""
 
-    def __init__(self, problem: Problem, *, frequency: Sequence[float] | Tensor | None, tau: float) -> None:
+    def __init__(self, problem: ClassInfo, *, frequency: Sequence[float] | Tensor | None, tau: float) -> None:
         if frequency is None:
             raise UserError(
                 f"ef needs method.frequency, {problem.num_classes} held-out mean probabilities, one a class; "
@@ -68,10 +68,10 @@ class EffectiveFrequency(RowLoss):
         super().__init__(problem, ClassAdjustment(shift=tau * (ef / ef.sum()).log()))
 
 
-class LinearLDAM(RowLoss):
+class LinearLDAM(AdjustedCrossEntropy):
     """LDAM's margin on the true logit of a linear head: a shift of -m_y, so the problem stays convex."""
 
-    def __init__(self, problem: Problem, *, max_margin: float) -> None:
+    def __init__(self, problem: ClassInfo, *, max_margin: float) -> None:
         assert problem.counts is not None
         super().__init__(
             problem, ClassAdjustment(shift=-torch.diag(ldam_margins(problem.counts, max_margin)))

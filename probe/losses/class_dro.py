@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
-from probe.losses.base import Loss, Problem
+from probe.losses.base import ClassInfo, Loss
 
 # How far the weights move to the best response, by the share of the training that is done.
 SCHEDULES = {
@@ -30,7 +30,7 @@ class Robust(Loss, ABC):
     weights: Tensor
     rows_stay = False
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ClassInfo) -> None:
         super().__init__(problem)
         k = problem.num_classes
         self.register_buffer("weights", torch.full((k,), 1 / k))
@@ -76,7 +76,7 @@ class DRO(Robust):
     adjustment: Tensor
     size: Tensor | None
 
-    def __init__(self, problem: Problem, *, eta: float, adjustment: float, sharpness: float) -> None:
+    def __init__(self, problem: ClassInfo, *, eta: float, adjustment: float, sharpness: float) -> None:
         super().__init__(problem)
         self.eta, self.sharpness = eta, sharpness
         if adjustment and problem.counts is None:
@@ -117,7 +117,7 @@ class FairDRO(Robust):
     epoch_sums: Tensor
     epoch_counts: Tensor
 
-    def __init__(self, problem: Problem, *, rho: float, every: str, schedule: str, project: bool) -> None:
+    def __init__(self, problem: ClassInfo, *, rho: float, every: str, schedule: str, project: bool) -> None:
         super().__init__(problem)
         self.rho, self.every, self.schedule, self.project = rho, every, schedule, project
         self.step = 1.0

@@ -45,7 +45,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Method:
+class LossSpec:
     """One row of the table."""
 
     name: str

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from probe.core import collectives
-from probe.losses.base import Loss, Problem
+from probe.losses.base import ClassInfo, Loss
 
 
 class LGM(Loss):
@@ -27,7 +27,7 @@ class LGM(Loss):
     log_variance: Tensor | None
 
     def __init__(
-        self, problem: Problem, *, alpha: float, lam: float, diagonal: bool, dim: int | None
+        self, problem: ClassInfo, *, alpha: float, lam: float, diagonal: bool, dim: int | None
     ) -> None:
         super().__init__(problem)
         self.alpha, self.lam = alpha, lam

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from probe.core import collectives
 from probe.core.class_stats import Groups
-from probe.losses.base import Loss, Problem
+from probe.losses.base import ClassInfo, Loss
 
 
 class CMIC(Loss):
@@ -25,7 +25,7 @@ class CMIC(Loss):
     centroids: Tensor
     known: Tensor
 
-    def __init__(self, problem: Problem, *, lam: float, beta: float, ema: float) -> None:
+    def __init__(self, problem: ClassInfo, *, lam: float, beta: float, ema: float) -> None:
         super().__init__(problem)
         self.lam, self.beta, self.ema = lam, beta, ema
         k = problem.num_classes
@@ -73,7 +73,7 @@ class CSR(Loss):
     C_ij = mean over samples of class j of p_i, 0 on the diagonal; classes the batch lacks are zero columns.
     """
 
-    def __init__(self, problem: Problem, *, weight: float) -> None:
+    def __init__(self, problem: ClassInfo, *, weight: float) -> None:
         super().__init__(problem)
         self.weight = weight
 
