@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from probe.solve import logistic
-from probe.solve.select import GRID
+from probe.solve.l2_grid import GRID
 
 SAME = 1e-6  # relative difference of objectives that counts as the same
 FITS = (100.0, 10.0, 1.0)

@@ -27,7 +27,7 @@ from probe.evaluate import groups, metrics
 from probe.heads.fitted import FittedHead
 from probe.material import Material
 from probe.recipe import MethodConfig, Recipe, SolverConfig
-from probe.solve import logistic, ridge, robust, select
+from probe.solve import l2_grid, logistic, ridge, robust
 from probe.solve.logistic import LinearSolution
 
 PLAIN = MethodConfig(name="erm")
@@ -176,7 +176,7 @@ def _paths(problem: Problem, method: MethodConfig) -> Callable[[NDArray[np.int64
         rows = problem.loss(method, kept).rows()
         X, y = part(problem.X, kept), problem.y[kept]
         return partial(
-            logistic.Solver(X, y, problem.num_classes, rows=rows, basis=problem.basis).path, tol=ROUGH
+            logistic.LogisticSolver(X, y, problem.num_classes, rows=rows, basis=problem.basis).path, tol=ROUGH
         )
 
     return path
@@ -229,7 +229,7 @@ def strength(
         guesses = [head.logits(X).argmax(dim=1).numpy() for head in heads(strengths)]
         return [metrics.score(guess, y, problem.num_classes, problem.metric) for guess in guesses]
 
-    chosen = select.select(score, full=solver.grid == "full")
+    chosen = l2_grid.select(score, full=solver.grid == "full")
     return {"l2": chosen.l2, "validation": [list(row) for row in chosen.table]}
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from probe.errors import UserError
-from probe.solve.inputs import Features
+from probe.solve.inputs import FeatureRows
 
 BUDGET = 4 * 2**30  # bytes of features and logits kept in memory; beyond it, blocks are streamed
 LARGEST_EIGH = 4096  # beyond this side the cubic cost outweighs what the rotation saves
@@ -54,7 +54,7 @@ class Basis:
     vectors: Tensor | None  # D x r, float64; None: no rotation (too many dimensions)
 
     def __init__(self, X: Any, *, device: torch.device | str | None = None, budget: int = BUDGET) -> None:
-        self.features = Features(X)
+        self.features = FeatureRows(X)
         self.device = torch.device(device) if device is not None else self.features.device
         self.budget = budget
         n, d = self.features.shape
@@ -69,7 +69,7 @@ class Basis:
     def rank(self) -> int:
         return len(self.spectrum)
 
-    def rotated(self, features: Features) -> Tensor | None:
+    def rotated(self, features: FeatureRows) -> Tensor | None:
         """X~ with a column of ones for the bias, N x (r + 1); None when W could leave the span.
 
         Kept for the basis's own rows; other rows of the same kind (a fold, a larger set) are rotated anew.
@@ -137,7 +137,7 @@ class Basis:
             self.features.refuse_non_finite()
             raise UserError("features are too large to square: standardise them first")
 
-    def _rotate(self, features: Features) -> tuple[Tensor, float]:
+    def _rotate(self, features: FeatureRows) -> tuple[Tensor, float]:
         """X~, and the share of the rows' squared length that the basis does not hold."""
         n = features.shape[0]
         rotated = torch.empty(n, self.rank + 1, dtype=self.dtype, device=self.device)

@@ -12,7 +12,7 @@ from torch import Tensor
 from probe.errors import UserError
 
 
-class Features:
+class FeatureRows:
     """An N x D matrix that is only ever read block by block, or copied whole.
 
     `X` is a torch tensor, a NumPy array (memory-mapped too) or anything with `.shape` and

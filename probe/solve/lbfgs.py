@@ -56,7 +56,7 @@ class Memory:
 
 
 @dataclass
-class Outcome:
+class LbfgsResult:
     """One solved problem."""
 
     theta: Tensor  # K x (r + 1)
@@ -75,7 +75,7 @@ def minimise(
     tol: float,
     max_iter: int,
     memory: Memory,
-) -> tuple[list[Outcome], Memory]:
+) -> tuple[list[LbfgsResult], Memory]:
     """Solve the B problems of `l2` from `theta`; the memory returned holds all B and can be passed on."""
     dtype = evaluator.dtype
     point = evaluator.at((theta - theta.mean(dim=1, keepdim=True)).to(dtype), l2)
@@ -83,7 +83,7 @@ def minimise(
     spectrum = torch.cat([spectrum, spectrum.new_ones(1)]).to(dtype)
     progress = _Progress(len(l2), l2.device, rate=1e-7 if dtype == torch.float32 else 1e-13)
     alive = torch.arange(len(l2), device=l2.device)
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, LbfgsResult] = {}
     kept: dict[int, Memory] = {}
     for iteration in range(max_iter + 1):
         curved = _diagonal(point, spectrum, l2)
@@ -93,7 +93,9 @@ def minimise(
         for i, word in enumerate(status):
             if word:
                 row = int(alive[i])
-                outcomes[row] = Outcome(point.theta[i], float(point.value[i]), float(gap[i]), iteration, word)
+                outcomes[row] = LbfgsResult(
+                    point.theta[i], float(point.value[i]), float(gap[i]), iteration, word
+                )
                 kept[row] = memory.map(lambda t, i=i: t[i])  # type: ignore[misc]
         on = torch.tensor([i for i, word in enumerate(status) if not word], device=l2.device)
         if not len(on):

@@ -29,12 +29,12 @@ from torch import Tensor
 from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
 from probe.solve.basis import Basis
-from probe.solve.inputs import Features, as_labels, as_strengths, as_weights
-from probe.solve.lbfgs import Memory, Outcome, minimise
-from probe.solve.objective import Evaluator, Resident, RowLoss, Streamed
+from probe.solve.inputs import FeatureRows, as_labels, as_strengths, as_weights
+from probe.solve.lbfgs import LbfgsResult, Memory, minimise
+from probe.solve.objective import AdjustedObjective, Evaluator, Resident, Streamed
 from probe.solve.solution import ABSENT_BIAS, LinearSolution
 
-__all__ = ["Basis", "LinearSolution", "Solver", "fit", "path"]
+__all__ = ["Basis", "LinearSolution", "LogisticSolver", "fit", "path"]
 
 TOL = 1e-7  # certified relative excess of the objective
 PATH_TOL = 1e-6  # along a path, where heads are compared by their validation scores
@@ -58,7 +58,7 @@ def fit(
     max_iter: int = MAX_ITER,
 ) -> LinearSolution:
     """One head. X is N x D (tensor, array or cached matrix), y holds N labels in 0..num_classes-1."""
-    solver = Solver(X, y, num_classes, rows=rows, sample_weight=sample_weight, basis=basis)
+    solver = LogisticSolver(X, y, num_classes, rows=rows, sample_weight=sample_weight, basis=basis)
     return solver.solve([l2], init=init, tol=tol, max_iter=max_iter)[0]
 
 
@@ -84,7 +84,7 @@ def path(
     iterations; values far apart share passes when a pass is what costs (a GPU, streamed features).
     `progress(n)` is called as values are finished.
     """
-    solver = Solver(X, y, num_classes, rows=rows, sample_weight=sample_weight, basis=basis)
+    solver = LogisticSolver(X, y, num_classes, rows=rows, sample_weight=sample_weight, basis=basis)
     return solver.path(l2s, init=init, tol=tol, max_iter=max_iter, block=block, progress=progress)
 
 
@@ -102,7 +102,7 @@ def threads_for(work: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class Solver:
+class LogisticSolver:
     """One data set, ready to be solved for any l2; remembers what it solved and starts from there."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Solver:
         sample_weight: Any = None,
         basis: Basis | None = None,
     ) -> None:
-        self.features = Features(X)
+        self.features = FeatureRows(X)
         self.num_classes = num_classes
         labels = as_labels(y, num_classes, self.features.shape[0])
         weight = as_weights(sample_weight, self.features.shape[0])
@@ -127,7 +127,7 @@ class Solver:
         position[self.present] = torch.arange(len(self.present))
         device = self.basis.device
         loss = partial(
-            RowLoss,
+            AdjustedObjective,
             position[labels].to(device),
             _restricted(rows, self.present),
             None if weight is None else weight.to(device),
@@ -224,7 +224,7 @@ class Solver:
                 return theta + share * (other - theta)
         return theta
 
-    def _solution(self, l2: float, outcome: Outcome, iterations: int) -> LinearSolution:
+    def _solution(self, l2: float, outcome: LbfgsResult, iterations: int) -> LinearSolution:
         inner, free = self.basis.from_rotated(outcome.theta)
         weight = inner.new_zeros(self.num_classes, inner.shape[1])
         bias = free.new_full((self.num_classes,), ABSENT_BIAS)
@@ -236,7 +236,7 @@ class Solver:
         )
 
 
-def _fitting(basis: Basis | None, features: Features) -> Basis:
+def _fitting(basis: Basis | None, features: FeatureRows) -> Basis:
     """The given basis if it holds these rows, else a new one."""
     if basis is None:
         return Basis(features.source)

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from probe.core.adjustment import ClassAdjustment
 from probe.solve.basis import Basis, rows_at_once
-from probe.solve.inputs import Features
+from probe.solve.inputs import FeatureRows
 
 
-class RowLoss:
+class AdjustedObjective:
     """v CE(a z + c) for blocks of logits, accurate for rows that are already fitted to the last digit."""
 
     def __init__(
@@ -133,7 +133,7 @@ class Resident:
 
     patience = 0.4  # another value costs N x K operations, against N x D x K for the products
 
-    def __init__(self, rows: Tensor, loss: RowLoss) -> None:
+    def __init__(self, rows: Tensor, loss: AdjustedObjective) -> None:
         self.rows, self.loss = rows, loss
         self.dtype = rows.dtype
 
@@ -186,7 +186,7 @@ class Streamed:
 
     patience = 0.9  # every value is a pass over the data
 
-    def __init__(self, basis: Basis, features: Features, loss: RowLoss) -> None:
+    def __init__(self, basis: Basis, features: FeatureRows, loss: AdjustedObjective) -> None:
         self.basis, self.features, self.loss = basis, features, loss
         self.dtype = loss.dtype
 

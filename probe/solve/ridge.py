@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from probe.core.adjustment import ClassAdjustment
 from probe.solve.basis import eigh
-from probe.solve.inputs import Features, as_labels, as_strengths, as_weights
+from probe.solve.inputs import FeatureRows, as_labels, as_strengths, as_weights
 
 BLOCK = 16_384
 
@@ -36,7 +36,7 @@ class RidgeHead:
     l2: float
 
     def logits(self, X: Any) -> Tensor:
-        blocks = Features(X).blocks(BLOCK, self.weight.dtype, self.weight.device)
+        blocks = FeatureRows(X).blocks(BLOCK, self.weight.dtype, self.weight.device)
         return torch.cat([torch.addmm(self.bias, block, self.weight.T) for _, block in blocks])
 
 
@@ -55,7 +55,7 @@ class Ridge:
         rows: ClassAdjustment | None = None,
         sample_weight: Any = None,
     ) -> None:
-        features = Features(X)
+        features = FeatureRows(X)
         features.refuse_non_finite()
         n, dim = features.shape
         labels = as_labels(y, num_classes, n)
@@ -83,7 +83,7 @@ class Ridge:
         return heads
 
 
-def _weighted_sum(features: Features, weight: Tensor) -> Tensor:
+def _weighted_sum(features: FeatureRows, weight: Tensor) -> Tensor:
     total = torch.zeros(weight.shape[1], features.shape[1]).double()
     for start, block in features.blocks(BLOCK, torch.float64, torch.device("cpu")):
         total.addmm_(weight[start : start + len(block)].T, block)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from probe.solve.inputs import Features
+from probe.solve.inputs import FeatureRows
 
 ABSENT_BIAS = -1e9  # of a class with no row: its exact bias is -inf, which would breed NaN downstream
 
@@ -31,5 +31,5 @@ class LinearSolution:
 
     def logits(self, X: Any) -> Tensor:
         """N x K scores on the CPU, computed block by block."""
-        blocks = Features(X).blocks(16384, self.weight.dtype, self.weight.device)
+        blocks = FeatureRows(X).blocks(16384, self.weight.dtype, self.weight.device)
         return torch.cat([torch.addmm(self.bias, block, self.weight.T).cpu() for _, block in blocks])

@@ -14,7 +14,7 @@ from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
 from probe.solve import logistic
 from probe.solve.basis import Basis
-from probe.solve.inputs import Features
+from probe.solve.inputs import FeatureRows
 from probe.solve.solution import LinearSolution
 from probe.train.feed import Feed
 from probe.train.streams import seed as stream
@@ -88,11 +88,11 @@ def gap(
     """By what part the objective of a linear head (weight, bias) is above its optimum, at most: certified."""
     weight, bias = (t.double() for t in head)
     here = LinearSolution(weight, bias, l2, 0.0, 0.0, 0, "trained")
-    solver = logistic.Solver(X, y, num_classes, rows=rows, basis=basis)
+    solver = logistic.LogisticSolver(X, y, num_classes, rows=rows, basis=basis)
     best = solver.solve([l2], init=here, tol=CLOSE, max_iter=logistic.MAX_ITER)[0]
     least = best.objective - best.gap
     total, targets = l2 / 2 * float(weight.square().sum()), torch.as_tensor(np.asarray(y))
-    for first, block in Features(X).blocks(BLOCK, torch.float64, weight.device):
+    for first, block in FeatureRows(X).blocks(BLOCK, torch.float64, weight.device):
         losses, weights = rows.losses(torch.addmm(bias, block, weight.T), targets[first : first + len(block)])
         total += float((losses if weights is None else weights * losses).sum())
     return max(0.0, total / least - 1)

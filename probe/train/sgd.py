@@ -228,7 +228,7 @@ def _strength(
     def path(kept: NDArray[np.int64]) -> Any:
         rows = inner_loss(problem, method, kept).rows()
         X, y = probing.part(problem.X, kept), problem.y[kept]
-        heads = logistic.Solver(X, y, problem.num_classes, rows=rows, basis=problem.basis)
+        heads = logistic.LogisticSolver(X, y, problem.num_classes, rows=rows, basis=problem.basis)
         return partial(heads.path, tol=probing.ROUGH)
 
     return probing.strength(problem, solver, held, path)

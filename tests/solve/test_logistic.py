@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from probe.core.adjustment import ClassAdjustment
 from probe.solve import logistic
-from probe.solve.objective import RowLoss
+from probe.solve.objective import AdjustedObjective
 
 EXACT = 1e-18
 MARGINS = torch.tensor([0.6, 1.3, 0.9, 1.2], dtype=torch.float64)
@@ -109,7 +109,7 @@ def test_logit_adjustment_is_a_post_hoc_shift_of_the_bias():
 def test_residuals_are_the_gradient_and_keep_their_digits_when_a_row_is_fitted():
     rows = ClassAdjustment(scale=1 / MARGINS, shift=-torch.diag(MARGINS), weight=MARGINS)
     y = torch.tensor([0, 1, 2, 3, 1])
-    loss = RowLoss(y, rows, torch.tensor([1.0, 0.5, 2.0, 1.0, 0.0]), torch.float64)
+    loss = AdjustedObjective(y, rows, torch.tensor([1.0, 0.5, 2.0, 1.0, 0.0]), torch.float64)
     z = torch.randn(1, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     _, residual, _ = loss(z)
     for index in np.ndindex(1, 4, 5):
@@ -118,7 +118,9 @@ def test_residuals_are_the_gradient_and_keep_their_digits_when_a_row_is_fitted()
         slope = (loss(z + nudge)[0] - loss(z - nudge)[0]) / 2e-6
         assert residual[index].item() == pytest.approx(slope.item(), abs=1e-8)
     confident = torch.tensor([[[40.0], [0.0]]])
-    value, residual, _ = RowLoss(torch.tensor([0]), ClassAdjustment(), None, torch.float32)(confident)
+    value, residual, _ = AdjustedObjective(torch.tensor([0]), ClassAdjustment(), None, torch.float32)(
+        confident
+    )
     assert value.item() == pytest.approx(np.exp(-40), rel=1e-5)
     np.testing.assert_allclose(residual.flatten(), [-np.exp(-40), np.exp(-40)], rtol=1e-5)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from probe.solve.select import GRID, select
+from probe.solve.l2_grid import GRID, select
 
 
 def curve(peak):

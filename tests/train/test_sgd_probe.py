@@ -14,7 +14,7 @@ from probe.methods import grammar
 from probe.probing import Problem
 from probe.recipe import MethodConfig, SolverConfig
 from probe.recipe.train_settings import TrainConfig
-from probe.solve import select
+from probe.solve import l2_grid
 from probe.train import outcome, probe_sgd
 
 NONE = np.array([], dtype=np.int64)
@@ -100,7 +100,7 @@ def test_other_heads_are_exported_as_they_were_trained(head):
 
 
 def test_strength_and_epoch_are_chosen_on_held_rows(monkeypatch):
-    monkeypatch.setattr(select, "GRID", (1.0, 10.0, 100.0, 1000.0))
+    monkeypatch.setattr(l2_grid, "GRID", (1.0, 10.0, 100.0, 1000.0))
     p = problem()
     held = np.arange(0, 400, 5)
     result = probe_sgd(
