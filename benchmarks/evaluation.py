@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from probe import compare
-from probe.evaluate import groups
-from probe.evaluate.judge import Bench, Outcome, judge, versus
+from probe.evaluation import groups
+from probe.evaluation.summary import Bench, MethodOutcome, judge, gain_over
 from probe.recipe import Recipe
 from probe.report import page
 from probe.reuse import Present
@@ -45,7 +45,7 @@ def simulated(images: int, classes: int, seeds: int = 1) -> dict[str, Any]:
     names = tuple(f"class {k}" for k in range(classes))
     bench = Bench(labels, names, groups.thirds(level), np.full(classes, 500))
     before, after = (
-        Outcome(name, hit, hit | (rng.random(hit.shape) < 0.5), rng.random(hit.shape))
+        MethodOutcome(name, hit, hit | (rng.random(hit.shape) < 0.5), rng.random(hit.shape))
         for name, hit in zip(("erm", "mr2"), hits, strict=True)
     )
     return {
@@ -60,7 +60,7 @@ def simulated(images: int, classes: int, seeds: int = 1) -> dict[str, Any]:
         "backbone": {"name": "simulated"},
         "test": judge(after, bench),
         "reference": judge(before, bench),
-        "versus": versus(after, before, bench),
+        "versus": gain_over(after, before, bench),
     }
 
 

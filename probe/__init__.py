@@ -18,7 +18,7 @@ interrupts.guard()
 
 __version__ = "0.1.0"
 
-ROOMS = ("core", "data", "evaluate", "features", "losses", "solve", "heads", "methods", "train")
-FUNCTIONS = dict.fromkeys(("fit", "load", "ProbeClassifier"), "probe.classifier")
+ROOMS = ("core", "data", "evaluation", "features", "losses", "solve", "heads", "methods", "train")
+FUNCTIONS = dict.fromkeys(("fit", "load", "ProbeClassifier"), "probe.classifier") | {"evaluate": "probe.evaluation.summary"}
 
 __getattr__, __dir__ = attributes(__name__, {**{room: f"probe.{room}" for room in ROOMS}, **FUNCTIONS})

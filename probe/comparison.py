@@ -8,10 +8,10 @@ from typing import Any
 
 from backbones import reading
 from probe.errors import UserError
-from probe.evaluate import elsewhere
-from probe.evaluate import groups as grouping
-from probe.evaluate.judge import Bench, Groups, Outcome, corrected, judge, versus
-from probe.evaluate.significance import holm
+from probe.evaluation import external
+from probe.evaluation import groups as grouping
+from probe.evaluation.significance import holm
+from probe.evaluation.summary import Bench, Groups, MethodOutcome, corrected, judge, gain_over
 from probe.recipe import Recipe, build, group_source
 from probe.reference import SAME
 from probe.report import runs, words
@@ -131,7 +131,7 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
     for i, (folder, recipe) in enumerate(zip(folders, recipes, strict=True)):
         block: dict[str, Any] = {"test": judged[i], "seeds": outcomes[i].hits, **origin}
         if i > 0:
-            block |= {"reference": judged[0], "versus": versus(outcomes[i], outcomes[0], bench)}
+            block |= {"reference": judged[0], "versus": gain_over(outcomes[i], outcomes[0], bench)}
         rows.append(row_of(recipe, folder, block, reused=True))
     return assemble(rows, folders[0].name)
 
@@ -142,11 +142,13 @@ def against(result: Mapping[str, Any], folder: Path, plain: Path) -> Row:
     mine, other = _paired([folder, plain], predictions)
     names = predictions[0].class_names
     bench = Bench(predictions[0].labels, names, grouping.of_result(result, names))
-    gain = {**versus(mine, other, bench), "how": SAME, "run": plain.name}
+    gain = {**gain_over(mine, other, bench), "how": SAME, "run": plain.name}
     return {**result, "reference": judge(other, bench), "versus": gain}
 
 
-def _paired(folders: Sequence[Path], predictions: Sequence[elsewhere.Foreign]) -> list[Outcome]:
+def _paired(
+    folders: Sequence[Path], predictions: Sequence[external.ExternalPredictions]
+) -> list[MethodOutcome]:
     """What each run's own method, which stands first in its file, made of the same images."""
     outcomes = [p.outcome(next(iter(p.prediction))) for p in predictions]
     for folder, p, o in zip(folders, predictions, outcomes, strict=True):
@@ -174,9 +176,9 @@ def _groups(source: str | None, result: Mapping[str, Any], names: Sequence[str])
     return given
 
 
-def _predictions(folder: Path) -> elsewhere.Foreign:
+def _predictions(folder: Path) -> external.ExternalPredictions:
     path = folder / "predictions.parquet"
     if not path.is_file():
         raise UserError(f"{folder} has no predictions.parquet, which a comparison needs; run it again")
     checksums.check(path, reading.PREDICTIONS)
-    return elsewhere.read(path)
+    return external.read(path)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from probe.evaluate import metrics, predictions
-from probe.evaluate.judge import Bench, Outcome, overall_gain
+from probe.evaluation import metrics, predictions
+from probe.evaluation.summary import Bench, MethodOutcome, overall_gain
 from probe.report import words
 from probe.train.rates import DIVERGED
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from probe.evaluate.predictions import Predictions
+    from probe.evaluation.predictions import Predictions
     from probe.probing import Fit
 
 START = "start"
@@ -51,7 +51,7 @@ def course(
     return block, [*_harm(gain, "start" if first else "frozen probe", fits), *_search(fits)]
 
 
-def _accuracy(outcome: Outcome | None, bench: Bench) -> dict[str, float] | None:
+def _accuracy(outcome: MethodOutcome | None, bench: Bench) -> dict[str, float] | None:
     if outcome is None:
         return None
     counts = metrics.count(outcome.hits, bench.labels, len(bench.class_names))

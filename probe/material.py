@@ -16,7 +16,7 @@ import backbones
 from backbones.weights import Scratch
 from probe import data, features
 from probe.data import Dataset, duplicates
-from probe.evaluate import groups
+from probe.evaluation import groups
 from probe.features import FeatureSet, Matrix, backbone_identity
 from probe.features.backbone_identity import BackboneIdentity
 from probe.recipe import Recipe

@@ -23,7 +23,7 @@ from probe.core import scaling
 from probe.core.class_stats import ClassStats
 from probe.core.scaling import FeatureMatrix, Scaling
 from probe.errors import UserError, nearest
-from probe.evaluate import groups, metrics
+from probe.evaluation import groups, metrics
 from probe.heads.fitted import FittedHead
 from probe.material import Material
 from probe.recipe import MethodConfig, Recipe, SolverConfig

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from probe import probing, reference
-from probe.evaluate import groups, metrics, predictions
-from probe.evaluate.groups import Ranking
-from probe.evaluate.predictions import Predictions
+from probe.evaluation import groups, metrics, predictions
+from probe.evaluation.groups import Ranking
+from probe.evaluation.predictions import Predictions
 from probe.material import Material, from_scratch
 from probe.probing import Problem
 from probe.recipe import Recipe

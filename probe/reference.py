@@ -14,8 +14,8 @@ from typing import Any
 
 from probe import reuse
 from probe.errors import UserError
-from probe.evaluate import predictions
-from probe.evaluate.predictions import Predictions
+from probe.evaluation import predictions
+from probe.evaluation.predictions import Predictions
 from probe.material import from_scratch
 from probe.recipe import Recipe
 from probe.system.safe_text import one_line

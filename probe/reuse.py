@@ -17,7 +17,7 @@ from typing import Any
 from backbones.reading import expanded
 from probe import data, material
 from probe.errors import UserError
-from probe.evaluate import groups
+from probe.evaluation import groups
 from probe.recipe import Recipe, build
 from probe.report import runs
 from probe.system.cache_dir import OTHER_RUN, check_owner

@@ -24,10 +24,10 @@ from torch import Tensor
 from probe import losses, methods, probing, reference, unused
 from probe.describe import describe, remarks_and_margins
 from probe.errors import UserError
-from probe.evaluate import predictions
-from probe.evaluate.diagnostics.diagnose import Features, Model, diagnose
-from probe.evaluate.judge import Bench, Groups, judge, versus
-from probe.evaluate.predictions import Predictions
+from probe.evaluation import predictions
+from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
+from probe.evaluation.predictions import Predictions
+from probe.evaluation.summary import Bench, Groups, judge, gain_over
 from probe.heads import fitted
 from probe.material import Material, from_scratch, gather
 from probe.probing import PLAIN, Fit, Problem
@@ -244,7 +244,7 @@ def assess(
     how = reference.how(recipe)
     if how is not None:
         other = predictions.outcome(guesses, test.y, REFERENCE)
-        gain = versus(mine, other, bench)
+        gain = gain_over(mine, other, bench)
         gain |= {"how": how, "run": None if rival is None else rival.name}
         block |= {"reference": judge(other, bench), "versus": gain}
     return block
@@ -260,7 +260,10 @@ def examine(
 ) -> dict[str, Any]:
     """The `diagnostics` block, of the first seed; what a net was before its training is not looked at."""
     test = material.features["test"]
-    train, seen = Features(problem.X, problem.y), Features(problem.scaling.lazily(test.X), test.y)
+    train, seen = (
+        LabelledFeatures(problem.X, problem.y),
+        LabelledFeatures(problem.scaling.lazily(test.X), test.y),
+    )
     worth = not from_scratch(recipe)
     return diagnose(
         {

@@ -10,7 +10,7 @@ import pytest
 
 import backbones
 from probe.errors import UserError
-from probe.evaluate import elsewhere
+from probe.evaluation import external
 from probe.system import checksums
 from probe.train import deepspeed_file, sharding
 
@@ -68,7 +68,7 @@ def test_predictions_of_more_rows_than_bytes(tmp_path):
     table = pa.table({"id": column, "label": column, "prediction": column})
     pq.write_table(table, tmp_path / "p.parquet", compression="zstd")
     with pytest.raises(UserError, match="300,000 rows in"):
-        elsewhere.read(tmp_path / "p.parquet")
+        external.read(tmp_path / "p.parquet")
 
 
 def test_predictions_with_a_column_twice(tmp_path):
@@ -76,7 +76,7 @@ def test_predictions_with_a_column_twice(tmp_path):
     table = pa.Table.from_arrays([column, column, column, column], ["id", "label", "label", "prediction"])
     pq.write_table(table, tmp_path / "p.parquet")
     with pytest.raises(UserError, match='2 columns called "label"'):
-        elsewhere.read(tmp_path / "p.parquet")
+        external.read(tmp_path / "p.parquet")
 
 
 def test_predictions_in_any_text_type_are_read_by_name(tmp_path):
@@ -90,7 +90,7 @@ def test_predictions_in_any_text_type_are_read_by_name(tmp_path):
         }
     ).replace_schema_metadata({"class_names": json.dumps(["dog", "cat"])})
     pq.write_table(table, tmp_path / "p.parquet")
-    found = elsewhere.read(tmp_path / "p.parquet")
+    found = external.read(tmp_path / "p.parquet")
     assert found.class_names == ("dog", "cat")
     assert found.labels.tolist() == [0, 1]
     assert found.prediction["mr2"].tolist() == [[1, 1]]
@@ -100,11 +100,11 @@ def test_predictions_that_mix_names_and_numbers_are_refused_unless_the_names_are
     table = pa.table({"id": ["a", "b"], "label": ["dog", "cat"], "prediction": [0, 1]})
     pq.write_table(table, tmp_path / "p.parquet")
     with pytest.raises(UserError, match="names in one column and numbers in the other"):
-        elsewhere.read(tmp_path / "p.parquet")
+        external.read(tmp_path / "p.parquet")
     pq.write_table(
         table.replace_schema_metadata({"class_names": json.dumps(["dog", "cat"])}), tmp_path / "p.parquet"
     )
-    assert elsewhere.read(tmp_path / "p.parquet").prediction["model"].tolist() == [[0, 1]]
+    assert external.read(tmp_path / "p.parquet").prediction["model"].tolist() == [[0, 1]]
 
 
 def test_predictions_of_a_run_that_are_gigabytes_are_not_even_hashed(tmp_path):

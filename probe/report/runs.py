@@ -66,11 +66,11 @@ def write_page(folder: Path, result: Mapping[str, Any]) -> Path:
 def report(source: Path, *, groups: str | None = None, plots: bool = False) -> Report:
     """Write the page (and static charts) of a run folder or of a predictions file, beside it."""
     if source.suffix == ".parquet":
-        from probe.evaluate import elsewhere
+        from probe.evaluation import external
 
         if (source.parent / checksums.FILE).exists() and source.is_file():  # of a run; a loose file is data
             checksums.check(source, reading.PREDICTIONS)
-        result, folder = elsewhere.result(source, groups=groups), source.parent
+        result, folder = external.result(source, groups=groups), source.parent
         path = folder / f"{source.stem}-report.html"
         write_atomic(path, page.render(result))
     else:

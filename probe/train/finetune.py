@@ -17,7 +17,7 @@ import backbones
 from probe.core.scaling import Scaling
 from probe.data import Dataset
 from probe.errors import UserError
-from probe.evaluate.metrics import score
+from probe.evaluation.metrics import score
 from probe.heads import Head, export
 from probe.heads.fitted import FittedHead
 from probe.recipe import Recipe

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from probe.core import collectives
 from probe.errors import UserError
-from probe.evaluate.metrics import score
+from probe.evaluation.metrics import score
 from probe.methods.base import Method
 from probe.recipe.train_settings import TrainConfig
 from probe.system.progress import bar

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from probe.evaluate.judge import Bench, Outcome, judge, versus
+from probe.evaluation.summary import Bench, MethodOutcome, judge, gain_over
 
 WHAT = ("overall", "mean_per_class", "easy", "medium", "hard")
 SMALL = (0.05, 0.01, 0.001)  # levels at which p-values of equal methods are counted
@@ -107,11 +107,11 @@ def run(cell: Cell, trials: int, seed: int) -> Counts:
         made = [
             _model(cell, labels, rng, cell.levels(more), difficulty) for more in (0.0, 0.0, cell.gain / 2)
         ]
-        plain, equal, better = (Outcome("m", correct) for correct, _ in made)
+        plain, equal, better = (MethodOutcome("m", correct) for correct, _ in made)
         truth = [level for _, level in made]
         _count_accuracy(counts, judge(plain, bench), truth[0], weights)
-        _count_gain(counts, versus(better, plain, bench), truth[2] - truth[0], weights)
-        null = versus(equal, plain, bench)
+        _count_gain(counts, gain_over(better, plain, bench), truth[2] - truth[0], weights)
+        null = gain_over(equal, plain, bench)
         _count_gain(counts, null, truth[1] - truth[0], weights, "null ")
         if cell.seeds > 1 or cell.spread == 0:
             _count_alarms(counts, null)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from probe.errors import UserError
-from probe.evaluate import elsewhere
+from probe.evaluation import external
 
 LABELS = np.repeat([0, 1, 2], 10)
 NAMES = ["cat", "dog", "fox"]
@@ -32,7 +32,7 @@ def path(tmp_path):
 
 
 def test_labels_and_predictions_are_enough(path):
-    result = elsewhere.result(write(path, id=np.arange(30), label=LABELS, prediction=guesses(10, 5, 2)))
+    result = external.result(write(path, id=np.arange(30), label=LABELS, prediction=guesses(10, 5, 2)))
     assert result["test"]["top1"] == pytest.approx(17 / 30)
     assert [row["name"] for row in result["test"]["by_class"]] == ["0", "1", "2"]
     assert result["versus"] is None
@@ -54,7 +54,7 @@ def test_names_scores_methods_and_seeds_are_understood(path):
             columns["scores"] += scores.tolist()
             columns["method"] += [method] * 30
             columns["seed"] += [seed] * 30
-    result = elsewhere.result(write(path, **columns))
+    result = external.result(write(path, **columns))
     assert result["method"] == "mr2"
     assert result["versus"]["method"] == "erm"
     assert result["versus"]["gain"]["overall"]["clear"]
@@ -67,14 +67,14 @@ def test_names_scores_methods_and_seeds_are_understood(path):
 
 def test_the_order_of_rows_does_not_matter(path, tmp_path):
     order = np.random.default_rng(0).permutation(30)
-    one = elsewhere.result(write(path, id=np.arange(30), label=LABELS, prediction=guesses(10, 5, 2)))
+    one = external.result(write(path, id=np.arange(30), label=LABELS, prediction=guesses(10, 5, 2)))
     other = write(tmp_path / "b.parquet", id=order, label=LABELS[order], prediction=guesses(10, 5, 2)[order])
-    assert elsewhere.result(other)["test"] == one["test"]
+    assert external.result(other)["test"] == one["test"]
 
 
 def test_probabilities_are_not_squashed_again(path):
     scores = np.full((30, 3), 0.1) + 0.7 * np.eye(3)[LABELS]
-    result = elsewhere.result(write(path, id=np.arange(30), label=LABELS, scores=scores.tolist()))
+    result = external.result(write(path, id=np.arange(30), label=LABELS, scores=scores.tolist()))
     assert result["test"]["ece"] == pytest.approx(0.2)
 
 
@@ -82,7 +82,7 @@ def test_groups_can_come_from_a_file(path, tmp_path):
     (tmp_path / "groups.json").write_text(json.dumps({"easy": ["cat"], "hard": ["dog", "fox"]}))
     names = {"class_names": json.dumps(NAMES)}
     write(path, id=np.arange(30), label=LABELS, prediction=guesses(10, 5, 2), metadata=names)
-    result = elsewhere.result(path, groups=str(tmp_path / "groups.json"))
+    result = external.result(path, groups=str(tmp_path / "groups.json"))
     assert result["test"]["groups"]["hard"]["accuracy"] == pytest.approx(0.35)
 
 
@@ -117,7 +117,7 @@ BAD = {
 def test_a_bad_file_is_one_clear_line(path, says):
     write(path, **BAD[says])
     with pytest.raises(UserError, match=says) as error:
-        elsewhere.result(path)
+        external.result(path)
     assert "\n" not in str(error.value)
     assert "predictions.parquet" in str(error.value)
 
@@ -125,4 +125,4 @@ def test_a_bad_file_is_one_clear_line(path, says):
 def test_a_file_that_is_no_parquet_is_one_clear_line(path):
     path.write_text("id,label\n")
     with pytest.raises(UserError, match="cannot read predictions"):
-        elsewhere.result(path)
+        external.result(path)

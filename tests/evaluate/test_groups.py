@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from probe.errors import UserError
-from probe.evaluate import groups
+from probe.evaluation import groups
 
 
 def test_thirds_of_a_hand_worked_case():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from probe.evaluate.judge import Bench, Outcome, corrected, judge, overall_gain, versus
-from probe.evaluate.significance import holm
+from probe.evaluation.significance import holm
+from probe.evaluation.summary import Bench, MethodOutcome, corrected, judge, overall_gain, gain_over
 
 NAMES = ("cat", "dog", "fox")
 BENCH = Bench(np.repeat([0, 1, 2], 10), NAMES, {"easy": [0], "medium": [1], "hard": [2]})
@@ -16,7 +16,7 @@ def hits(*right):
 
 
 def test_what_a_method_achieved():
-    result = judge(Outcome("erm", hits(10, 5, 2), hits(10, 10, 10)), BENCH)
+    result = judge(MethodOutcome("erm", hits(10, 5, 2), hits(10, 10, 10)), BENCH)
     assert result["top1"] == pytest.approx(17 / 30)
     assert result["top5"] == 1
     assert result["groups"]["hard"]["accuracy"] == pytest.approx(0.2)
@@ -30,14 +30,14 @@ def test_what_a_method_achieved():
 
 
 def test_a_method_gains_nothing_over_itself():
-    outcome = Outcome("erm", hits(10, 5, 2))
-    for gain in versus(outcome, outcome, BENCH)["gain"].values():
+    outcome = MethodOutcome("erm", hits(10, 5, 2))
+    for gain in gain_over(outcome, outcome, BENCH)["gain"].values():
         assert (gain["mean"], gain["p"], gain["clear"]) == (0, 1, False)
         assert gain["ci"][0] == -gain["ci"][1] < 0  # thirty equal answers do not prove the next one equal
 
 
 def test_the_gain_is_where_it_was_made():
-    result = versus(Outcome("mr2", hits(10, 5, 10)), Outcome("erm", hits(10, 5, 1)), BENCH)
+    result = gain_over(MethodOutcome("mr2", hits(10, 5, 10)), MethodOutcome("erm", hits(10, 5, 1)), BENCH)
     assert result["method"] == "erm"
     assert result["gain"]["hard"]["mean"] == pytest.approx(0.9)
     assert result["gain"]["hard"]["clear"]
@@ -47,12 +47,12 @@ def test_the_gain_is_where_it_was_made():
 
 def test_a_class_without_test_images_is_reported_as_unknown():
     bench = Bench(np.repeat([0, 1], 10), NAMES, {"easy": [0], "medium": [1], "hard": [2]})
-    row = judge(Outcome("erm", hits(10, 5)), bench)["by_class"][2]
+    row = judge(MethodOutcome("erm", hits(10, 5)), bench)["by_class"][2]
     assert (row["n"], row["accuracy"], row["ci"]) == (0, None, None)
 
 
 def test_each_class_is_tested_and_corrected_for_their_number():
-    result = versus(Outcome("mr2", hits(10, 5, 10)), Outcome("erm", hits(10, 5, 2)), BENCH)
+    result = gain_over(MethodOutcome("mr2", hits(10, 5, 10)), MethodOutcome("erm", hits(10, 5, 2)), BENCH)
     cat, dog, fox = result["by_class"]
     assert fox["mean"] == pytest.approx(0.8)
     assert 2 / 2**8 < fox["p"] < 2 * 2 / 2**8  # eight images won, none lost: a little above the sign test
@@ -65,7 +65,7 @@ def test_each_class_is_tested_and_corrected_for_their_number():
 
 def test_a_runs_own_table_is_corrected_for_its_five_rows():
     """Called at 5 % each, they would put a false call into every eighth table of equal methods."""
-    result = versus(Outcome("mr2", hits(10, 5, 9)), Outcome("erm", hits(10, 5, 2)), BENCH)["gain"]
+    result = gain_over(MethodOutcome("mr2", hits(10, 5, 9)), MethodOutcome("erm", hits(10, 5, 2)), BENCH)["gain"]
     p = [gain["p"] for gain in result.values()]
     assert [gain["p_holm"] for gain in result.values()] == pytest.approx(holm(p))
     for gain in result.values():
@@ -74,14 +74,14 @@ def test_a_runs_own_table_is_corrected_for_its_five_rows():
     bench = Bench(np.repeat(np.arange(9), 30), tuple("abcdefghi"), BENCH_OF_NINE)
     called = 0
     for _ in range(experiments):
-        a, b = (Outcome(name, rng.random((1, 270)) < 0.8) for name in "ab")
-        called += any(gain["clear"] for gain in versus(a, b, bench)["gain"].values())
+        a, b = (MethodOutcome(name, rng.random((1, 270)) < 0.8) for name in "ab")
+        called += any(gain["clear"] for gain in gain_over(a, b, bench)["gain"].values())
     assert called <= 0.05 * experiments + 2 * np.sqrt(0.05 * 0.95 * experiments)
 
 
 def test_one_gain_without_a_table_is_not_corrected():
-    pair = Outcome("mr2", hits(10, 5, 9)), Outcome("erm", hits(10, 5, 2))
-    table, alone = versus(*pair, BENCH)["gain"]["overall"], overall_gain(*pair, BENCH)
+    pair = MethodOutcome("mr2", hits(10, 5, 9)), MethodOutcome("erm", hits(10, 5, 2))
+    table, alone = gain_over(*pair, BENCH)["gain"]["overall"], overall_gain(*pair, BENCH)
     assert (alone["mean"], alone["p"], alone["ci"]) == (table["mean"], table["p"], table["ci_alone"])
 
 
@@ -94,14 +94,16 @@ def test_a_gain_of_an_earlier_release_agrees_with_its_verdict_too():
 def test_groups_by_training_count_and_calibration_are_reported_when_known():
     bench = Bench(BENCH.labels, NAMES, BENCH.groups, np.array([200, 200, 5]))
     sure = np.ones((1, 30))
-    result = judge(Outcome("erm", hits(10, 5, 2), confidence=sure), bench)
+    result = judge(MethodOutcome("erm", hits(10, 5, 2), confidence=sure), bench)
     few = result["count_groups"]["many/medium/few"]["few"]
     assert (few["accuracy"], few["classes"]) == (0.2, ["fox"])
     assert few["ece"] == pytest.approx(0.8)  # certain every time, right every fifth
     assert result["ece"] == pytest.approx(13 / 30)
     assert result["count_groups"]["many/medium/few"]["medium"]["accuracy"] is None
     assert result["by_class"][2]["train_n"] == 5
-    gain = versus(Outcome("mr2", hits(10, 5, 9)), Outcome("erm", hits(10, 5, 2)), bench)["count_gain"]
+    gain = gain_over(MethodOutcome("mr2", hits(10, 5, 9)), MethodOutcome("erm", hits(10, 5, 2)), bench)[
+        "count_gain"
+    ]
     assert gain["head/torso/tail"]["tail"]["mean"] == pytest.approx(0.7)
     assert gain["head/torso/tail"]["torso"] is None
 
@@ -110,7 +112,7 @@ def test_the_order_of_classes_changes_nothing():
     order = np.array([2, 0, 1])  # new index -> old index
     names = tuple(NAMES[k] for k in order)
     shuffled = Bench(np.argsort(order)[BENCH.labels], names, {"easy": [1], "medium": [2], "hard": [0]})
-    one, other = (judge(Outcome("erm", hits(10, 5, 2)), b) for b in (BENCH, shuffled))
+    one, other = (judge(MethodOutcome("erm", hits(10, 5, 2)), b) for b in (BENCH, shuffled))
     for key in ("top1", "mean_per_class", "gap", "std", "gini", "worst_tenth"):
         assert one[key] == pytest.approx(other[key])
     assert (one["worst"], one["best"]) == (other["worst"], other["best"])
@@ -123,7 +125,7 @@ def test_a_group_that_is_all_right_still_has_an_interval():
     labels = np.repeat([0, 1], 12)
     hits = np.concatenate([np.ones(12, dtype=bool), np.arange(12) < 6])[None]
     bench = Bench(labels, ("sure", "unsure"), {"easy": [0], "hard": [1]})
-    groups = judge(Outcome("erm", hits), bench)["groups"]
+    groups = judge(MethodOutcome("erm", hits), bench)["groups"]
     assert groups["easy"]["ci"] == pytest.approx([12 / (12 + 1.959964**2), 1.0], abs=0.06)
     assert groups["hard"]["ci"][0] < 0.5 < groups["hard"]["ci"][1]
 
@@ -134,8 +136,8 @@ def test_classes_of_one_image_do_not_make_every_change_clear():
     bench = Bench(np.arange(classes), tuple(map(str, range(classes))), {"all": list(range(classes))})
     called = 0
     for _ in range(experiments):
-        a, b = (Outcome(name, rng.random((1, classes)) < 0.8) for name in "ab")
-        called += versus(a, b, bench)["gain"]["overall"]["p"] < 0.05
+        a, b = (MethodOutcome(name, rng.random((1, classes)) < 0.8) for name in "ab")
+        called += gain_over(a, b, bench)["gain"]["overall"]["p"] < 0.05
     assert called <= 0.1 * experiments  # 5 % and three standard errors
 
 
@@ -144,7 +146,7 @@ def test_a_class_that_changed_as_a_whole_is_judged_by_the_sign_test(images, clea
     labels = np.repeat([0, 1], [images, 50])
     bench = Bench(labels, ("small", "large"), {"hard": [0], "easy": [1]})
     right = np.ones((1, len(labels)), dtype=bool)
-    gain = versus(Outcome("new", right), Outcome("old", right & (labels == 1)), bench)["gain"]
+    gain = gain_over(MethodOutcome("new", right), MethodOutcome("old", right & (labels == 1)), bench)["gain"]
     assert gain["hard"]["mean"] == 1
     assert gain["hard"]["p"] == pytest.approx(2 * 0.5**images, rel=0.3)
     assert (gain["hard"]["p"] < 0.05) is clear
@@ -159,7 +161,7 @@ def test_a_classs_verdict_knows_of_seeds():
     won[:2, 20:] = True
     lost = np.zeros((3, 30), dtype=bool)
     lost[2, 20:] = True
-    fox = versus(Outcome("new", won), Outcome("old", lost), BENCH)["by_class"][2]
+    fox = gain_over(MethodOutcome("new", won), MethodOutcome("old", lost), BENCH)["by_class"][2]
     assert fox["mean"] == pytest.approx(1 / 3)
     assert not fox["clear"]
     assert -1 <= fox["ci"][0] < 0 < fox["ci"][1] <= 1

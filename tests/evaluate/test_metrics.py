@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, top_k_accuracy_score
 
-from probe.evaluate import metrics
+from probe.evaluation import metrics
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 2, 2, 2, 2])
 HITS = np.array([1, 1, 1, 0, 1, 0, 0, 0, 1, 0], dtype=bool)  # 3/4, 1/2, 1/4

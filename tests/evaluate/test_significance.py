@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import binomtest, chi2
 
-from probe.evaluate import significance as sig
-from probe.evaluate.significance import ACCURACY, GAIN
+from probe.evaluation import significance as sig
+from probe.evaluation.significance import ACCURACY, GAIN
 
 ONE = np.ones((1, 1))
 

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from probe.evaluate import groups as grouping
-from probe.evaluate import metrics
-from probe.evaluate.diagnostics.diagnose import Features, Model, diagnose
-from probe.evaluate.judge import Bench, Outcome, judge, versus
+from probe.evaluation import groups as grouping
+from probe.evaluation import metrics
+from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
+from probe.evaluation.summary import Bench, MethodOutcome, judge, gain_over
 
 
 def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16, seeds=2):
@@ -37,7 +37,7 @@ def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16
     groups = grouping.thirds(metrics.count(reference, test_y, num_classes).accuracy)
     bench = Bench(test_y, names, groups, np.bincount(train_y))
     outcomes = {
-        m: Outcome(
+        m: MethodOutcome(
             m,
             np.stack([z.argmax(1) == test_y for z, _ in heads[m]]),
             np.stack([metrics.top_k(z, test_y, 5) for z, _ in heads[m]]),
@@ -67,7 +67,7 @@ def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16
         "remarks": ["features are frozen, so the representation term has no effect"],
         "test": judge(outcomes["mr2"], bench),
         "reference": judge(outcomes["erm"], bench),
-        "versus": versus(outcomes["mr2"], outcomes["erm"], bench),
+        "versus": gain_over(outcomes["mr2"], outcomes["erm"], bench),
         "margins": {
             "smallest": {"class": names[0], "gamma": 0.9},
             "largest": {"class": names[-1], "gamma": 1.1},
@@ -80,8 +80,8 @@ def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16
             ids=[f"image-{i}" for i in range(len(test_y))],
             class_names=names,
             groups=groups,
-            train=Features(train_x, train_y),
-            test=Features(test_x, test_y),
+            train=LabelledFeatures(train_x, train_y),
+            test=LabelledFeatures(test_x, test_y),
             margins=rows,
         ),
     }

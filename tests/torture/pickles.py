@@ -19,7 +19,7 @@ import torch
 import backbones
 import probe
 from probe import data, recipe
-from probe.evaluate import elsewhere, groups
+from probe.evaluation import external, groups
 from probe.features import inventory
 from probe.report import page
 from probe.train import checkpoint
@@ -103,7 +103,7 @@ def prepare(folder: Path) -> Case:
             (loose / "model.pth", lambda: _timm(loose)),
             (loose / "r.yaml", lambda: recipe.build(recipe.read(loose / "r.yaml"))),
             (loose / "groups.json", lambda: groups.from_file(loose / "groups.json", ["a"])),
-            (loose / "p.parquet", lambda: elsewhere.read(loose / "p.parquet")),
+            (loose / "p.parquet", lambda: external.read(loose / "p.parquet")),
             (loose / "train.parquet", lambda: data.load(loose)),
             (loose / "train" / "a" / "0.png", lambda: _images(loose)),
             (other / "head.safetensors", lambda: probe.load(other)),

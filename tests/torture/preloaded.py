@@ -12,7 +12,7 @@ for library in (
     *("backbones.loading", "backbones.timm", "probe.cli", "probe.compare", "probe.data.load_dataset"),
     *(
         "probe.data.sources.image_folder",
-        "probe.evaluate.elsewhere",
+        "probe.evaluation.external",
         "probe.predict",
         "probe.run",
         "probe.report.runs",

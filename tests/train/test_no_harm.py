@@ -11,8 +11,8 @@ from training_world import tiny_resnet, tiny_vit
 
 from probe import data, probing, recipe
 from probe.course import course
-from probe.evaluate import predictions
-from probe.evaluate.judge import Bench
+from probe.evaluation import predictions
+from probe.evaluation.summary import Bench
 from probe.material import gather
 from probe.probing import Fit
 from probe.run import run

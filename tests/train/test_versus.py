@@ -13,7 +13,7 @@ import probe.run
 from probe import recipe
 from probe.cli import main
 from probe.errors import UserError
-from probe.evaluate import groups
+from probe.evaluation import groups
 from probe.report import terminal
 from probe.reuse import Present
 from probe.run import run

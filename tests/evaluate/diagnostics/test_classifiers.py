@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from probe.evaluate.diagnostics import classifiers
+from probe.evaluation.diagnostics import classifiers
 
 
 def clouds(seed=0, n=90, d=6, k=3, gap=4.0):

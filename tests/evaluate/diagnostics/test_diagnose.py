@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from probe.evaluate.diagnostics import diagnose as module
-from probe.evaluate.diagnostics.diagnose import Features, Model, diagnose
+from probe.evaluation.diagnostics import diagnose as module
+from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
 
 NAMES = ("ash", "birch", "cedar", "fir", "oak", "yew")
 GROUPS = {"easy": [0, 1], "medium": [2, 3], "hard": [4, 5]}
@@ -36,8 +36,8 @@ def block():
         ids=[f"image {i}" for i in range(len(truth))],
         class_names=NAMES,
         groups=GROUPS,
-        train=Features(train, y),
-        test=Features(test, truth),
+        train=LabelledFeatures(train, y),
+        test=LabelledFeatures(test, truth),
         margins=rows,
     )
 
@@ -110,6 +110,6 @@ def test_a_large_training_set_is_sampled_evenly_over_classes(monkeypatch):
     monkeypatch.setattr(module, "ROWS", 60)
     y = np.repeat([0, 1, 2], [500, 30, 10])
     x = np.arange(540.0)[:, None]
-    sample = module._sample(Features(x, y), seed=0)
+    sample = module._sample(LabelledFeatures(x, y), seed=0)
     assert np.bincount(sample.y).tolist() == [25, 25, 10]
     np.testing.assert_array_equal(y[sample.X[:, 0].astype(int)], sample.y)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from probe.evaluate.diagnostics import features
+from probe.evaluation.diagnostics import features
 
 X = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [0.0, 2.0], [0.0, 5.0]])
 Y = np.array([0, 0, 1, 1, 1])

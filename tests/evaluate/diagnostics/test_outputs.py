@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probe.evaluate.diagnostics import outputs
+from probe.evaluation.diagnostics import outputs
 
 
 def some_logits(seed, n=40, k=5):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from probe.evaluate.diagnostics import classifiers, weights
+from probe.evaluation.diagnostics import classifiers, weights
 
 
 def test_norms_by_hand():

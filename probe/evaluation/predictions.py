@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from probe.errors import UserError
-from probe.evaluate.judge import Outcome
+from probe.evaluation.summary import MethodOutcome
 from probe.system import checksums
 from probe.system import safe_parquet as tables
 from probe.system.atomic import write_atomic
@@ -55,10 +55,10 @@ def from_scores(scores: Tensor, labels: NDArray[np.int64], method: str, seed: in
     )
 
 
-def outcome(predictions: Sequence[Predictions], labels: NDArray[np.int64], method: str) -> Outcome:
+def outcome(predictions: Sequence[Predictions], labels: NDArray[np.int64], method: str) -> MethodOutcome:
     """The method's hits, one line a seed."""
     mine = [p for p in predictions if p.method == method]
-    return Outcome(
+    return MethodOutcome(
         method,
         hits=np.stack([p.prediction == labels for p in mine]),
         hits5=np.stack([(p.top5 == labels[:, None]).any(axis=1) for p in mine]),

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.evaluate import groups as grouping
-from probe.evaluate import metrics, significance
-from probe.evaluate.significance import ACCURACY, GAIN, LEVEL, Estimates, Tally
+from probe.evaluation import groups as grouping
+from probe.evaluation import metrics, significance
+from probe.evaluation.significance import ACCURACY, GAIN, LEVEL, Estimates, Tally
 
 Groups = Mapping[str, list[int]]
 WHOLE = ("overall", "mean_per_class")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MethodOutcome:
     """One method's predictions on the test split, seed by seed."""
 
     method: str
@@ -53,7 +53,7 @@ class Bench:
         return {name: (found, i) if w.any() else None for i, (name, w) in enumerate(table.items())}
 
 
-def judge(outcome: Outcome, bench: Bench) -> dict[str, Any]:
+def judge(outcome: MethodOutcome, bench: Bench) -> dict[str, Any]:
     """Accuracy overall, by group and by class, each with a 95 % interval."""
     counts = metrics.count(outcome.hits, bench.labels, len(bench.class_names))
     t = significance.tally(outcome.hits, bench.labels, len(bench.class_names), ACCURACY)
@@ -71,7 +71,7 @@ def judge(outcome: Outcome, bench: Bench) -> dict[str, Any]:
     }
 
 
-def _groups(outcome: Outcome, bench: Bench, groups: Groups, t: Tally) -> dict[str, Any]:
+def _groups(outcome: MethodOutcome, bench: Bench, groups: Groups, t: Tally) -> dict[str, Any]:
     """Each group's accuracy (a mean over its classes), calibration and members; a group may be empty."""
     found = bench.estimates(t, groups)
     return {
@@ -93,7 +93,7 @@ def _interval(found: tuple[Estimates, int] | None) -> list[float] | None:
     return None if found is None else [float(v) for v in found[0].ci[found[1]]]
 
 
-def _calibration(outcome: Outcome, chosen: NDArray[np.bool_]) -> float | None:
+def _calibration(outcome: MethodOutcome, chosen: NDArray[np.bool_]) -> float | None:
     """Mean over seeds of the calibration error of the chosen images."""
     if outcome.confidence is None or not chosen.any():
         return None
@@ -119,7 +119,7 @@ def _by_class(counts: metrics.ClassCounts, bench: Bench, t: Tally) -> list[dict[
     return rows
 
 
-def versus(outcome: Outcome, reference: Outcome, bench: Bench) -> dict[str, Any]:
+def gain_over(outcome: MethodOutcome, reference: MethodOutcome, bench: Bench) -> dict[str, Any]:
     """The paired gain of `outcome` over `reference`: overall, by group and by class.
 
     Every table of gains is corrected for its size, so that one false call in it has a chance of 5 % at most.
@@ -136,13 +136,13 @@ def versus(outcome: Outcome, reference: Outcome, bench: Bench) -> dict[str, Any]
     }
 
 
-def overall_gain(outcome: Outcome, reference: Outcome, bench: Bench) -> dict[str, Any]:
+def overall_gain(outcome: MethodOutcome, reference: MethodOutcome, bench: Bench) -> dict[str, Any]:
     """One gain that no table surrounds."""
     table = significance.weightings(bench.n, {})
     return _gain(significance.estimates(_differences(outcome, reference, bench), table["overall"][None]), 0)
 
 
-def _differences(outcome: Outcome, reference: Outcome, bench: Bench) -> Tally:
+def _differences(outcome: MethodOutcome, reference: MethodOutcome, bench: Bench) -> Tally:
     difference = outcome.hits.astype(np.int8) - reference.hits.astype(np.int8)
     return significance.tally(difference, bench.labels, len(bench.class_names), GAIN)
 
@@ -197,3 +197,28 @@ def _class_gains(t: Tally, bench: Bench) -> list[dict[str, Any]]:
         }
         for k, name in enumerate(bench.class_names)
     ]
+
+
+def evaluate(
+    classifier: Any, features: Any, *, groups: Mapping[str, list[int]] | None = None, versus: Any = None
+) -> dict[str, Any]:
+    """The `test` block of a result, and the gain over another classifier, on a test split's features.
+
+    `groups` maps names to class indices, e.g. a ranking by `evaluate.groups.crossfit`; by default all classes
+    are one group, because ranking them by the judged classifier itself would flatter its rivals.
+    """
+    everything = {"all": list(range(len(features.class_names)))}
+    bench = Bench(features.y, tuple(features.class_names), everything if groups is None else groups)
+
+    def outcome(clf: Any) -> MethodOutcome:
+        order = np.argsort(-clf.predict_proba(features.X), axis=1, kind="stable")
+        ranked = np.asarray(clf.classes_)[order]
+        return MethodOutcome(
+            getattr(clf, "method", type(clf).__name__),
+            hits=(ranked[:, 0] == features.y)[None],
+            hits5=(ranked[:, :5] == features.y[:, None]).any(axis=1)[None],
+        )
+
+    mine = outcome(classifier)
+    block = {"test": judge(mine, bench), "versus": None}
+    return block if versus is None else {**block, "versus": gain_over(mine, outcome(versus), bench)}

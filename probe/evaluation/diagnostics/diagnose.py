@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.evaluate.diagnostics import classifiers, features, outputs, weights
+from probe.evaluation.diagnostics import classifiers, features, outputs, weights
 
 ROWS = 20_000  # training rows that are looked at, at most: a seeded sample, even over classes
 MAPPED = 8  # classes on the t-SNE map: the hardest, the easiest, and what they are taken for
@@ -28,7 +28,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Features:
+class LabelledFeatures:
     """Features as the head sees them, with their labels."""
 
     X: Any  # N x D: an array, a tensor or a feature matrix
@@ -42,8 +42,8 @@ def diagnose(
     ids: Sequence[str],
     class_names: Sequence[str],
     groups: Mapping[str, list[int]],
-    train: Features | None = None,
-    test: Features | None = None,
+    train: LabelledFeatures | None = None,
+    test: LabelledFeatures | None = None,
     margins: Sequence[Mapping[str, Any]] | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -143,20 +143,22 @@ def _complexity(margins: Sequence[Mapping[str, Any]]) -> dict[str, list[float | 
     }
 
 
-def _sample(train: Features, seed: int) -> Features:
+def _sample(train: LabelledFeatures, seed: int) -> LabelledFeatures:
     """At most ROWS rows, each class cut to the same number first; small data sets stay whole."""
     if len(train.y) <= ROWS:
-        return Features(np.asarray(train.X), np.asarray(train.y))
+        return LabelledFeatures(np.asarray(train.X), np.asarray(train.y))
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(train.y))
     order = order[np.argsort(train.y[order], kind="stable")]
     _, starts, counts = np.unique(train.y[order], return_index=True, return_counts=True)
     place = np.arange(len(order)) - np.repeat(starts, counts)  # each row's turn within its class
     rows = np.sort(order[np.argsort(place, kind="stable")[:ROWS]])
-    return Features(np.asarray(train.X[rows]), train.y[rows])
+    return LabelledFeatures(np.asarray(train.X[rows]), train.y[rows])
 
 
-def _of_features(own: Model, train: Features, test: Features, context: _Context, seed: int) -> dict[str, Any]:
+def _of_features(
+    own: Model, train: LabelledFeatures, test: LabelledFeatures, context: _Context, seed: int
+) -> dict[str, Any]:
     k, y = context.num_classes, train.y
     seen = np.asarray(test.X)
     angles = features.angles_to_centre(seen, test.y, features.centres(train.X, y, k))

@@ -23,18 +23,18 @@ from numpy.typing import NDArray
 
 from probe import recipe
 from probe.errors import UserError
-from probe.evaluate import columns, metrics
-from probe.evaluate import groups as grouping
-from probe.evaluate.diagnostics import outputs
-from probe.evaluate.diagnostics.diagnose import Model, diagnose
-from probe.evaluate.judge import Bench, Groups, Outcome, judge, versus
+from probe.evaluation import external_columns, metrics
+from probe.evaluation import groups as grouping
+from probe.evaluation.diagnostics import outputs
+from probe.evaluation.diagnostics.diagnose import Model, diagnose
+from probe.evaluation.summary import Bench, Groups, MethodOutcome, judge, gain_over
 
 REFERENCE = "erm"
 MOST_CLASSES = 20_000
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ExternalPredictions:
     """The content of such a file: for every method, predictions (and scores) by seed on the same images."""
 
     ids: list[str]
@@ -45,14 +45,14 @@ class Foreign:
     scores: Mapping[str, NDArray[np.float64]]  # method -> S x N x K; empty when the file has none
     top5: Mapping[str, NDArray[np.int64]]  # method -> S x N x T; may be empty
 
-    def outcome(self, method: str) -> Outcome:
+    def outcome(self, method: str) -> MethodOutcome:
         hits5 = None
         if method in self.scores:
             hits5 = np.stack([metrics.top_k(s, self.labels, 5) for s in self.scores[method]])
         elif method in self.top5:
             hits5 = (self.top5[method] == self.labels[None, :, None]).any(axis=2)
         hits = self.prediction[method] == self.labels
-        return Outcome(method, hits, hits5, self.probability.get(method))
+        return MethodOutcome(method, hits, hits5, self.probability.get(method))
 
 
 def result(path: Path, *, groups: str | None = None) -> dict[str, Any]:
@@ -84,12 +84,12 @@ def result(path: Path, *, groups: str | None = None) -> dict[str, Any]:
     }
     if compared:
         other = foreign.outcome(REFERENCE)
-        block |= {"reference": judge(other, bench), "versus": versus(mine, other, bench)}
+        block |= {"reference": judge(other, bench), "versus": gain_over(mine, other, bench)}
     return block
 
 
 def _ranking(
-    foreign: Foreign, groups: str | None, compared: bool
+    foreign: ExternalPredictions, groups: str | None, compared: bool
 ) -> tuple[Groups, dict[str, str | None], str | None]:
     """The groups, where they come from, and what to keep in mind about them."""
     source = recipe.group_source("paper" if groups is None else groups)
@@ -107,7 +107,7 @@ def _ranking(
     return grouping.thirds(np.nan_to_num(accuracy)), grouping.origin(source), grouping.remark(source)
 
 
-def _diagnostics(foreign: Foreign, methods: list[str], ranking: Groups) -> dict[str, Any]:
+def _diagnostics(foreign: ExternalPredictions, methods: list[str], ranking: Groups) -> dict[str, Any]:
     """All diagnostics that scores allow; without scores, the confusions."""
     scored = {m: Model(foreign.scores[m][0]) for m in methods if m in foreign.scores}
     own = methods[0]
@@ -123,9 +123,9 @@ def _diagnostics(foreign: Foreign, methods: list[str], ranking: Groups) -> dict[
     return block if foreign.scores else {**block, "methods": {}}
 
 
-def read(path: Path) -> Foreign:
+def read(path: Path) -> ExternalPredictions:
     """The checked content of a predictions file."""
-    given, about = columns.read(path)
+    given, about = external_columns.read(path)
     names = _class_names(given, about.get(b"class_names"), path)
     where = {name: k for k, name in enumerate(names)}
     data: dict[str, Any] = {
@@ -203,7 +203,7 @@ def _add_from_scores(data: dict[str, Any], num_classes: int, path: Path) -> None
     data["scores"] = np.log(np.maximum(scores, 1e-12)) if certain else scores
 
 
-def _by_method(data: dict[str, Any], names: tuple[str, ...], path: Path) -> Foreign:
+def _by_method(data: dict[str, Any], names: tuple[str, ...], path: Path) -> ExternalPredictions:
     """Rows sorted by image within each method and seed; every part must hold the same images, once each."""
     order = np.argsort(data["id"], kind="stable")
     data = {name: values[order] for name, values in data.items()}
@@ -228,7 +228,7 @@ def _by_method(data: dict[str, Any], names: tuple[str, ...], path: Path) -> Fore
                     parts.setdefault(name, {}).setdefault(method, []).append(data[name][chosen])
     assert first is not None
     stacked = {name: {m: np.stack(v) for m, v in by_method.items()} for name, by_method in parts.items()}
-    return Foreign(
+    return ExternalPredictions(
         ids=first[0].tolist(),
         labels=first[1],
         class_names=names,
