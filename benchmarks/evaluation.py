@@ -23,7 +23,7 @@ import numpy as np
 
 from probe import compare
 from probe.evaluation import groups
-from probe.evaluation.summary import Bench, MethodOutcome, judge, gain_over
+from probe.evaluation.summary import Bench, MethodOutcome, gain_over, judge
 from probe.recipe import Recipe
 from probe.report import page
 from probe.reuse import Present

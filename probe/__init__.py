@@ -19,6 +19,8 @@ interrupts.guard()
 __version__ = "0.1.0"
 
 ROOMS = ("core", "data", "evaluation", "features", "losses", "solve", "heads", "methods", "train")
-FUNCTIONS = dict.fromkeys(("fit", "load", "ProbeClassifier"), "probe.classifier") | {"evaluate": "probe.evaluation.summary"}
+FUNCTIONS = dict.fromkeys(("fit", "load", "ProbeClassifier"), "probe.probing.classifier") | {
+    "evaluate": "probe.evaluation.summary"
+}
 
 __getattr__, __dir__ = attributes(__name__, {**{room: f"probe.{room}" for room in ROOMS}, **FUNCTIONS})

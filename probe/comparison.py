@@ -11,7 +11,7 @@ from probe.errors import UserError
 from probe.evaluation import external
 from probe.evaluation import groups as grouping
 from probe.evaluation.significance import holm
-from probe.evaluation.summary import Bench, Groups, MethodOutcome, corrected, judge, gain_over
+from probe.evaluation.summary import Bench, Groups, MethodOutcome, corrected, gain_over, judge
 from probe.recipe import Recipe, build, group_source
 from probe.reference import SAME
 from probe.report import runs, words

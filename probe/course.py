@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from probe.evaluation.predictions import Predictions
-    from probe.probing import Fit
+    from probe.probing.exact import Fit
 
 START = "start"
 LOSS = 0.005  # of accuracy on held-out rows that is worth a word

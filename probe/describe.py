@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from probe import data
 from probe.data import duplicates
 from probe.material import Material, device
-from probe.probing import Fit, Problem
+from probe.probing.exact import Fit, ProbeProblem
 from probe.recipe import Recipe
 from probe.system import environment
 
@@ -64,7 +64,11 @@ def unmoved(backbone: Any) -> str:
 
 
 def remarks_and_margins(
-    recipe: Recipe, problem: Problem, material: Material, fits: Sequence[Fit], said: Sequence[str | None] = ()
+    recipe: Recipe,
+    problem: ProbeProblem,
+    material: Material,
+    fits: Sequence[Fit],
+    said: Sequence[str | None] = (),
 ) -> dict[str, Any]:
     """What a reader must know to read the numbers right (`said` is more of it), and MR²'s margins if any."""
     loss = fits[0].loss
@@ -98,7 +102,7 @@ def remarks_and_margins(
     return {"remarks": [n for n in notes if n], "margins": margins(problem, loss) if has_margins else None}
 
 
-def margins(problem: Problem, loss: Any) -> dict[str, Any]:
+def margins(problem: ProbeProblem, loss: Any) -> dict[str, Any]:
     """Every class's margin and the statistics behind it, the extremes first."""
     columns = zip(problem.class_names, loss.gamma, loss.mean_norm, loss.spread, strict=True)
     by_class = [

@@ -16,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from probe import probing, reference
+from probe import reference
 from probe.evaluation import groups, metrics, predictions
 from probe.evaluation.groups import Ranking
 from probe.evaluation.predictions import Predictions
 from probe.material import Material, from_scratch
-from probe.probing import Problem
+from probe.probing import exact as probing
+from probe.probing.exact import ProbeProblem
 from probe.recipe import Recipe
 from probe.reference import ERM, Trained
 
@@ -37,7 +38,7 @@ class Ranker:
     """All that may rank the classes of a run."""
 
     recipe: Recipe
-    problem: Problem
+    problem: ProbeProblem
     material: Material
     cuts: Sequence[NDArray[np.int64]]  # held-out rows, seed by seed
     learnt: Sequence[Learnt]  # the run's own method first

@@ -21,16 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe import losses, methods, probing, reference, unused
+from probe import losses, methods, reference, unused
 from probe.describe import describe, remarks_and_margins
 from probe.errors import UserError
 from probe.evaluation import predictions
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
 from probe.evaluation.predictions import Predictions
-from probe.evaluation.summary import Bench, Groups, judge, gain_over
+from probe.evaluation.summary import Bench, Groups, gain_over, judge
 from probe.heads import fitted
 from probe.material import Material, from_scratch, gather
-from probe.probing import PLAIN, Fit, Problem
+from probe.probing import exact
+from probe.probing.exact import PLAIN, Fit, ProbeProblem
 from probe.ranking import Ranker
 from probe.recipe import Recipe
 from probe.reference import PROBE, SAME, Trained
@@ -108,7 +109,7 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
         with clock("reference"):
             rival = fetch(recipe.plain, "to compare with")
     with clock("probe"):
-        problem = probing.pose(recipe, material)
+        problem = exact.pose(recipe, material)
         cuts = [
             material.held(seed, recipe.data.val_fraction)
             for seed in range(seeds_that_differ(recipe, material))
@@ -157,12 +158,12 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
 
 
 def learn(
-    recipe: Recipe, problem: Problem, material: Material, cuts: Sequence[NDArray[np.int64]], work: Path
+    recipe: Recipe, problem: ProbeProblem, material: Material, cuts: Sequence[NDArray[np.int64]], work: Path
 ) -> Iterator[Learnt]:
     """The recipe's method first; then the plain probe, fitted in the same way, if that is the reference."""
     plans = {recipe.label: (recipe.method, recipe.solver)}
     if reference.how(recipe) == PROBE:
-        plans[REFERENCE] = (PLAIN, probing.exactly(recipe.solver))
+        plans[REFERENCE] = (PLAIN, exact.exactly(recipe.solver))
     test = material.features["test"].X
     if recipe.trains:
         from probe.train import learning
@@ -179,7 +180,7 @@ def learn(
             fits = list(learning.probes(recipe, problem, cuts, work))
             yield Learnt(name, fits, [fit.head.scores(test) for fit in fits])
     for name, (method, solver) in plans.items():
-        fits = [probing.fit(problem, method, solver, held) for held in cuts]
+        fits = [exact.fit(problem, method, solver, held) for held in cuts]
         yield Learnt(name, fits, [fit.head.scores(test) for fit in fits])
 
 
@@ -201,7 +202,7 @@ def check(recipe: Recipe) -> None:
         method = methods.info(recipe.method.name)
         if method not in losses.catalogue.METHODS:
             raise UserError(f"{method.name} is trained: use --solver sgd, or --finetune")
-        probing.check(recipe.method, recipe.solver)
+        exact.check(recipe.method, recipe.solver)
     unused.check(recipe)
 
 
@@ -252,7 +253,7 @@ def assess(
 
 def examine(
     recipe: Recipe,
-    problem: Problem,
+    problem: ProbeProblem,
     material: Material,
     learnt: Sequence[Learnt],
     ranking: Groups,

@@ -7,8 +7,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import probe
-from probe.classifier import ProbeClassifier
 from probe.errors import UserError
+from probe.probing.classifier import ProbeClassifier
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(90, 5)) + 2 * np.eye(5)[:3].repeat(30, axis=0)

@@ -27,7 +27,7 @@ from probe.evaluation import external_columns, metrics
 from probe.evaluation import groups as grouping
 from probe.evaluation.diagnostics import outputs
 from probe.evaluation.diagnostics.diagnose import Model, diagnose
-from probe.evaluation.summary import Bench, Groups, MethodOutcome, judge, gain_over
+from probe.evaluation.summary import Bench, Groups, MethodOutcome, gain_over, judge
 
 REFERENCE = "erm"
 MOST_CLASSES = 20_000

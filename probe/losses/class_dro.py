@@ -88,7 +88,7 @@ class DRO(Robust):
     def rows(self) -> ClassAdjustment | None:
         """The convex problem for the present weights: sum_k q_k L_k as weighted rows, v_k = q_k N / n_k.
 
-        At first the classes weigh alike; `probe.solve.robust.settle` moves q to where it belongs."""
+        At first the classes weigh alike; `probe.probing.robust.settle` moves q to where it belongs."""
         if self.size is None:
             return None
         share = self.size.to(self.weights) / self.size.sum()

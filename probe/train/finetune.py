@@ -34,7 +34,7 @@ from probe.train.streams import seed as stream
 
 if TYPE_CHECKING:
     from probe.methods.base import Method
-    from probe.probing import Problem
+    from probe.probing.exact import ProbeProblem
 
 JUDGES = 1000  # held-out rows that a search for the rate looks at, at most
 
@@ -110,7 +110,7 @@ def finetune(
     *,
     folder: Path,
     seed: int = 0,
-    pose: Callable[[Any], Problem] | None = None,
+    pose: Callable[[Any], ProbeProblem] | None = None,
     ids: Mapping[str, Sequence[str]] | None = None,
     show: bool = True,
 ) -> Tuned:
@@ -174,8 +174,8 @@ def _job(
     )
 
 
-def _start(job: Job, pose: Callable[[Any], Problem] | None) -> Start:
-    def frozen() -> Problem:
+def _start(job: Job, pose: Callable[[Any], ProbeProblem] | None) -> Start:
+    def frozen() -> ProbeProblem:
         assert pose is not None, "the starts means and probe need the frozen problem"
         return pose(job.backbone)
 

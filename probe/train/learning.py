@@ -19,7 +19,7 @@ from probe.train.sgd import probe_sgd
 
 if TYPE_CHECKING:
     from probe.material import Material
-    from probe.probing import Fit, Problem
+    from probe.probing.exact import Fit, ProbeProblem
 
 Cuts = Sequence[NDArray[np.int64]]
 
@@ -29,7 +29,7 @@ def place(work: Path, seed: int) -> Path:
     return work / f"seed-{seed}"
 
 
-def probes(recipe: Recipe, problem: Problem, cuts: Cuts, work: Path) -> Iterator[Fit]:
+def probes(recipe: Recipe, problem: ProbeProblem, cuts: Cuts, work: Path) -> Iterator[Fit]:
     """Heads trained by SGD on cached features."""
     for seed, held in enumerate(cuts):
         yield probe_sgd(
@@ -43,7 +43,9 @@ def probes(recipe: Recipe, problem: Problem, cuts: Cuts, work: Path) -> Iterator
         )
 
 
-def tunings(recipe: Recipe, problem: Problem, material: Material, cuts: Cuts, work: Path) -> Iterator[Tuned]:
+def tunings(
+    recipe: Recipe, problem: ProbeProblem, material: Material, cuts: Cuts, work: Path
+) -> Iterator[Tuned]:
     """Fine-tuned backbones with their heads."""
     usable = {split: features.ids for split, features in material.features.items()}
     for seed, held in enumerate(cuts):

@@ -33,7 +33,7 @@ from probe.train.loop import Task, Training
 from probe.train.network import Network
 
 if TYPE_CHECKING:
-    from probe.probing import Fit, Problem
+    from probe.probing.exact import Fit, ProbeProblem
     from probe.recipe import MethodConfig, SolverConfig
 
 EPOCHS = 60
@@ -43,7 +43,7 @@ POWER_STEPS = 30
 
 
 def probe_sgd(
-    problem: Problem,
+    problem: ProbeProblem,
     method: MethodConfig,
     solver: SolverConfig,
     held: NDArray[np.int64],
@@ -54,7 +54,7 @@ def probe_sgd(
     show: bool = True,
 ) -> Fit:
     """A head trained by SGD. `held` rows choose the strength and, with `keep: best`, the epoch."""
-    from probe.probing import Fit, with_frequency
+    from probe.probing.exact import Fit, with_frequency
 
     settings = settings or TrainConfig()
     check(method, settings)
@@ -122,7 +122,7 @@ class Plan:
 
 
 def _plan(
-    problem: Problem, method: MethodConfig, settings: TrainConfig, kept: NDArray[np.int64], seed: int
+    problem: ProbeProblem, method: MethodConfig, settings: TrainConfig, kept: NDArray[np.int64], seed: int
 ) -> Plan:
     X, y = _rows(problem, kept), problem.y[kept]
     loss = inner_loss(problem, method, kept)
@@ -135,7 +135,7 @@ def _plan(
 
 
 def _training(
-    problem: Problem,
+    problem: ProbeProblem,
     method: MethodConfig,
     settings: TrainConfig,
     plan: Plan,
@@ -172,7 +172,7 @@ def _training(
     )
 
 
-def inner_loss(problem: Problem, method: MethodConfig, rows: NDArray[np.int64]) -> Any:
+def inner_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int64]) -> Any:
     """The loss inside the method, with the exact statistics of these rows."""
     from probe import methods
     from probe.recipe import MethodConfig as Choice
@@ -218,30 +218,30 @@ def as_rows(loss: Any) -> Any:
 
 
 def _strength(
-    problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
+    problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
 ) -> dict[str, Any]:
     """The given strength, or the one that validates best by the exact solver: with the method's rows or,
     where it has none, plain cross-entropy's. The strength belongs to the features more than to the loss."""
-    from probe import probing
+    from probe.probing import exact
     from probe.solve import logistic
 
     def path(kept: NDArray[np.int64]) -> Any:
         rows = inner_loss(problem, method, kept).rows()
-        X, y = probing.part(problem.X, kept), problem.y[kept]
+        X, y = exact.part(problem.X, kept), problem.y[kept]
         heads = logistic.LogisticSolver(X, y, problem.num_classes, rows=rows, basis=problem.basis)
-        return partial(heads.path, tol=probing.ROUGH)
+        return partial(heads.path, tol=exact.ROUGH)
 
-    return probing.strength(problem, solver, held, path)
+    return exact.strength(problem, solver, held, path)
 
 
-def _rows(problem: Problem, rows: NDArray[np.int64]) -> Any:
+def _rows(problem: ProbeProblem, rows: NDArray[np.int64]) -> Any:
     """The chosen rows as the head sees them; everything is not copied."""
-    from probe.probing import part
+    from probe.probing.exact import part
 
     return problem.X if len(rows) == len(problem.y) else part(problem.X, rows)
 
 
-def _held_feed(problem: Problem, held: NDArray[np.int64], ease: Scaling) -> FeatureFeed:
+def _held_feed(problem: ProbeProblem, held: NDArray[np.int64], ease: Scaling) -> FeatureFeed:
     X = _rows(problem, held)
     return FeatureFeed(ease(X) if isinstance(X, Tensor) else X, problem.y[held], problem.names(held))
 

@@ -19,7 +19,7 @@ from probe.heads import Adapter, Cosine, Head, Linear
 from probe.train.streams import seed as stream
 
 if TYPE_CHECKING:
-    from probe.probing import Problem
+    from probe.probing.exact import ProbeProblem
     from probe.recipe import MethodConfig, SolverConfig
 
 SPREAD = 0.01  # of a random head's weights: every class about equally likely at first
@@ -37,10 +37,10 @@ class Start:
     held: NDArray[np.int64]  # rows of the frozen problem that choose the probe's strength
     trained: NDArray[np.int64]  # rows that may be learnt from
     seed: int
-    pose: Callable[[], Problem]  # the problem on the starting backbone's features; asked for when needed
+    pose: Callable[[], ProbeProblem]  # the problem on the starting backbone's features; asked for when needed
 
     @cached_property
-    def problem(self) -> Problem:
+    def problem(self) -> ProbeProblem:
         return self.pose()
 
 
@@ -70,7 +70,7 @@ def _random(head: Head, start: Start) -> Scaling:
 
 
 def _means(head: Head, start: Start) -> Scaling:
-    from probe.probing import part
+    from probe.probing.exact import part
 
     problem = start.problem
     stats = ClassStats.from_features(
@@ -82,7 +82,7 @@ def _means(head: Head, start: Start) -> Scaling:
 
 
 def _zeroshot(head: Head, start: Start) -> Scaling:
-    from probe.probing import text_classifier
+    from probe.probing.exact import text_classifier
 
     head.start_from_text(*text_classifier(start.backbone, start.class_names, start.templates))
     return NEUTRAL
@@ -93,7 +93,7 @@ def _probe(head: Head, start: Start) -> Scaling:
 
     Rows that will choose between start and end, or an epoch, choose its strength too and teach it nothing.
     """
-    from probe import probing
+    from probe.probing import exact as probing
     from probe.recipe import MethodConfig
 
     inner = _inner(head)

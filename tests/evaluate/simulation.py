@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from probe.evaluation.summary import Bench, MethodOutcome, judge, gain_over
+from probe.evaluation.summary import Bench, MethodOutcome, gain_over, judge
 
 WHAT = ("overall", "mean_per_class", "easy", "medium", "hard")
 SMALL = (0.05, 0.01, 0.001)  # levels at which p-values of equal methods are counted

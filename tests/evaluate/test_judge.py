@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from probe.evaluation.significance import holm
-from probe.evaluation.summary import Bench, MethodOutcome, corrected, judge, overall_gain, gain_over
+from probe.evaluation.summary import Bench, MethodOutcome, corrected, gain_over, judge, overall_gain
 
 NAMES = ("cat", "dog", "fox")
 BENCH = Bench(np.repeat([0, 1, 2], 10), NAMES, {"easy": [0], "medium": [1], "hard": [2]})
@@ -65,7 +65,9 @@ def test_each_class_is_tested_and_corrected_for_their_number():
 
 def test_a_runs_own_table_is_corrected_for_its_five_rows():
     """Called at 5 % each, they would put a false call into every eighth table of equal methods."""
-    result = gain_over(MethodOutcome("mr2", hits(10, 5, 9)), MethodOutcome("erm", hits(10, 5, 2)), BENCH)["gain"]
+    result = gain_over(MethodOutcome("mr2", hits(10, 5, 9)), MethodOutcome("erm", hits(10, 5, 2)), BENCH)[
+        "gain"
+    ]
     p = [gain["p"] for gain in result.values()]
     assert [gain["p_holm"] for gain in result.values()] == pytest.approx(holm(p))
     for gain in result.values():

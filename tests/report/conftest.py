@@ -8,7 +8,7 @@ import pytest
 from probe.evaluation import groups as grouping
 from probe.evaluation import metrics
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
-from probe.evaluation.summary import Bench, MethodOutcome, judge, gain_over
+from probe.evaluation.summary import Bench, MethodOutcome, gain_over, judge
 
 
 def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16, seeds=2):

@@ -9,7 +9,8 @@ import torch
 from torch.nn import functional as F
 
 import probe.losses
-from probe.solve import logistic, robust
+from probe.probing import robust
+from probe.solve import logistic
 
 K, L2 = 4, 0.5
 COUNTS = [60, 30, 12, 8]

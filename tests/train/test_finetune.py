@@ -7,10 +7,11 @@ from training_world import distance, tiny_vit
 
 import backbones
 import probe.run
-from probe import data, probing, recipe
+from probe import data, recipe
 from probe.errors import UserError
 from probe.heads import fitted
 from probe.material import gather
+from probe.probing import exact as probing
 from probe.train import finetune, weights
 from probe.train.building import make_head, make_method
 from probe.train.finetune import _job, _start, _training

@@ -9,12 +9,13 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from training_world import tiny_resnet, tiny_vit
 
-from probe import data, probing, recipe
+from probe import data, recipe
 from probe.course import course
 from probe.evaluation import predictions
 from probe.evaluation.summary import Bench
 from probe.material import gather
-from probe.probing import Fit
+from probe.probing import exact
+from probe.probing.exact import Fit
 from probe.run import run
 from probe.train import finetune
 from probe.train.building import make_head, make_method
@@ -75,8 +76,8 @@ def test_at_step_0_the_network_predicts_what_the_frozen_probe_predicts(name, dig
             {**r.model_dump(), "backbone": {"name": f"timm:{tmp_path / name}", "image_size": 32}}
         )
     material = gather(r, cache=cache)
-    problem, held = probing.pose(r, material), material.held(0, 0.2)
-    frozen = probing.fit(problem, r.method, r.solver, held).head.scores(material.features["test"].X)
+    problem, held = exact.pose(r, material), material.held(0, 0.2)
+    frozen = exact.fit(problem, r.method, r.solver, held).head.scores(material.features["test"].X)
     job = _job(r, material.data, held, 0)
     method = make_method(r.method, num_classes=4, labels=job.samples.labels, dim=job.backbone.dim)
     head = make_head(method, job.settings, dim=job.backbone.dim, num_classes=4, seed=0)
@@ -142,7 +143,7 @@ def test_a_loss_on_held_out_images_is_said_where_the_test_images_cannot_tell():
 def test_the_search_for_the_rate_reads_no_test_image(vit, digits, cache, tmp_path):
     r = ruined(vit, digits, lr=None, epochs=1)
     material = gather(r, cache=cache)
-    problem = probing.pose(r, material)
+    problem = exact.pose(r, material)
     loaded, order = data.load(r.data.name), []
     for split in ("train", "test"):
         images = loaded[split]._images

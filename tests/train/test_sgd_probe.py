@@ -7,11 +7,11 @@ import pytest
 import torch
 from training_world import D, blobs
 
-from probe import probing
 from probe.core.scaling import Scaling
 from probe.errors import UserError
 from probe.methods import grammar
-from probe.probing import Problem
+from probe.probing import exact as probing
+from probe.probing.exact import ProbeProblem
 from probe.recipe import MethodConfig, SolverConfig
 from probe.recipe.train_settings import TrainConfig
 from probe.solve import l2_grid
@@ -22,7 +22,7 @@ NONE = np.array([], dtype=np.int64)
 
 def problem(*, shift=0.0, size=1.0, scaling=None):
     X, y = blobs(400)
-    return Problem(
+    return ProbeProblem(
         raw=size * X + shift,
         y=y,
         class_names=tuple("abcde"),
@@ -128,7 +128,7 @@ def test_memory_mapped_features_train_to_the_same_bits(tmp_path):
     X, y = blobs(400)
     save_file({"x": X}, tmp_path / "x.safetensors")
     names = tuple("abcde")
-    mapped = Problem(raw=load_file(tmp_path / "x.safetensors")["x"], y=y, class_names=names)
+    mapped = ProbeProblem(raw=load_file(tmp_path / "x.safetensors")["x"], y=y, class_names=names)
     assert torch.equal(
         fit(mapped, epochs=2).head.tensors["weight"], fit(problem(), epochs=2).head.tensors["weight"]
     )
@@ -203,7 +203,7 @@ def test_a_diverging_probe_names_the_images_of_the_batch():
 
 def few(n=64):
     X, y = blobs(n)
-    return Problem(raw=X, y=y, class_names=tuple("abcde"))
+    return ProbeProblem(raw=X, y=y, class_names=tuple("abcde"))
 
 
 @pytest.mark.parametrize("l2", [1e2, 1e4, 1e6, 1e12])

@@ -18,11 +18,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from probe import probing
 from probe.core import scaling
 from probe.errors import UserError
 from probe.features import FeatureSet
 from probe.heads import fitted
+from probe.probing import exact
 from probe.recipe import MethodConfig, SolverConfig
 
 NO_ROWS = np.array([], dtype=np.int64)
@@ -72,7 +72,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise ValueError("Classifier can't train when only one class is present.")
         rows = torch.from_numpy(np.array(array))
-        problem = probing.Problem(
+        problem = exact.ProbeProblem(
             raw=rows,
             y=codes.astype(np.int64),
             class_names=tuple(str(c) for c in self.classes_),
@@ -81,7 +81,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
             sample_weight=weight,
         )
         solver = SolverConfig(name=self.solver, l2=self.l2, k=self.k, weighted=self.weighted, tol=self.tol)
-        result = probing.fit(
+        result = exact.fit(
             problem, MethodConfig(name=self.method, **(self.method_params or {})), solver, NO_ROWS
         )
         self.head_ = result.head

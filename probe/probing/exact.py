@@ -1,8 +1,8 @@
 """Learning a head on frozen features: one table of solvers, each a function of the same problem.
 
-A method that is convex on frozen features is *data* for the exact solver (see `probe.core.adjustment`): this module only
-asks the loss for its rows. Hyper-parameters come from the validation rows; the head that is kept is fitted to
-training and validation rows together.
+A method that is convex on frozen features is *data* for the exact solver (see `probe.core.adjustment`): this
+module only asks the loss for its rows. Hyper-parameters come from the validation rows; the head that is kept
+is fitted to training and validation rows together.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from probe.errors import UserError, nearest
 from probe.evaluation import groups, metrics
 from probe.heads.fitted import FittedHead
 from probe.material import Material
+from probe.probing import robust
 from probe.recipe import MethodConfig, Recipe, SolverConfig
-from probe.solve import l2_grid, logistic, ridge, robust
+from probe.solve import l2_grid, logistic, ridge
 from probe.solve.logistic import LinearSolution
 
 PLAIN = MethodConfig(name="erm")
@@ -37,7 +38,7 @@ IN_MEMORY = 4 << 30  # bytes of features up to which they are held in memory; be
 
 
 @dataclass(frozen=True)
-class Problem:
+class ProbeProblem:
     """What every solver of a run starts from; the same rows for every method."""
 
     raw: Tensor | FeatureMatrix  # N x D, as the backbone gave them: training and validation rows
@@ -58,7 +59,7 @@ class Problem:
         """What people know these rows by."""
         return [f"row {i}" if self.ids is None else self.ids[i] for i in rows.tolist()]
 
-    def only(self, rows: NDArray[np.int64]) -> Problem:
+    def only(self, rows: NDArray[np.int64]) -> ProbeProblem:
         """The problem of these rows, their features scaled as before."""
         weight = None if self.sample_weight is None else self.sample_weight[rows]
         return replace(
@@ -96,7 +97,7 @@ def part(features: Tensor | FeatureMatrix, rows: NDArray[np.int64] | None) -> Te
     return features[torch.from_numpy(rows)] if isinstance(features, Tensor) else features.view(rows)
 
 
-def pose(recipe: Recipe, material: Material) -> Problem:
+def pose(recipe: Recipe, material: Material) -> ProbeProblem:
     """The problem that a recipe states about its material."""
     matrix = material.matrix
     raw = matrix.tensor() if 4 * matrix.shape[0] * matrix.shape[1] <= IN_MEMORY else matrix
@@ -104,7 +105,7 @@ def pose(recipe: Recipe, material: Material) -> Problem:
     kind = recipe.features.scaling
     if kind == "auto":
         kind = "standard" if backbone.standardise else "none"
-    return Problem(
+    return ProbeProblem(
         raw=raw,
         y=material.y,
         class_names=data.class_names,
@@ -147,13 +148,13 @@ def check(method: MethodConfig, solver: SolverConfig) -> None:
         raise UserError(f"{method.name} has no exact solver: {row.why}; use --solver sgd, or --finetune")
 
 
-def fit(problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
+def fit(problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
     """Choose the strength on the `held` rows, then fit all rows."""
     check(method, solver)
     return SOLVERS[solver.name](problem, method, solver, held)
 
 
-def _lbfgs(problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
+def _lbfgs(problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
     method = with_frequency(problem, method, solver, held)
     record = strength(problem, solver, held, _paths(problem, method))
     loss = problem.loss(method)
@@ -166,7 +167,7 @@ def _lbfgs(problem: Problem, method: MethodConfig, solver: SolverConfig, held: N
     return Fit(_linear(problem, solution), record, loss)
 
 
-def _paths(problem: Problem, method: MethodConfig) -> Callable[[NDArray[np.int64]], Any]:
+def _paths(problem: ProbeProblem, method: MethodConfig) -> Callable[[NDArray[np.int64]], Any]:
     """From rows to a function that fits them with several strengths, roughly.
 
     A robust method's class weights are those it starts from, all equal: its strength is chosen for that.
@@ -183,7 +184,7 @@ def _paths(problem: Problem, method: MethodConfig) -> Callable[[NDArray[np.int64
 
 
 def with_frequency(
-    problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
+    problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
 ) -> MethodConfig:
     """Fill a method's effective frequencies (Classes Are Not Equal, eq. 11), where it wants some.
 
@@ -203,7 +204,7 @@ def with_frequency(
     )
 
 
-def _ridge(problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
+def _ridge(problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
     def path(kept: NDArray[np.int64]) -> Callable[[Sequence[float]], Sequence[ridge.RidgeHead]]:
         return ridge.Ridge(part(problem.X, kept), problem.y[kept], problem.num_classes).path
 
@@ -213,7 +214,10 @@ def _ridge(problem: Problem, method: MethodConfig, solver: SolverConfig, held: N
 
 
 def strength(
-    problem: Problem, solver: SolverConfig, held: NDArray[np.int64], path: Callable[[NDArray[np.int64]], Any]
+    problem: ProbeProblem,
+    solver: SolverConfig,
+    held: NDArray[np.int64],
+    path: Callable[[NDArray[np.int64]], Any],
 ) -> dict[str, Any]:
     """The given strength, or the one whose head, fitted to the other rows, does best on the `held` ones."""
     if solver.l2 is not None:
@@ -233,25 +237,27 @@ def strength(
     return {"l2": chosen.l2, "validation": [list(row) for row in chosen.table]}
 
 
-def _linear(problem: Problem, solution: LinearSolution | ridge.RidgeHead) -> FittedHead:
+def _linear(problem: ProbeProblem, solution: LinearSolution | ridge.RidgeHead) -> FittedHead:
     return FittedHead("linear", {"weight": solution.weight, "bias": solution.bias}, scaling=problem.scaling)
 
 
-def _zeroshot(problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
+def _zeroshot(
+    problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
+) -> Fit:
     if problem.text is None:
         raise UserError("zero-shot needs a text encoder; choose a CLIP backbone (see `probe backbones`)")
     embeddings, scale = problem.text()
     return Fit(FittedHead("cosine", {"weight": embeddings}, {"scale": scale}))
 
 
-def _knn(problem: Problem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
+def _knn(problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]) -> Fit:
     settings = {"num_classes": problem.num_classes, "k": solver.k, "weighted": solver.weighted}
     bank = problem.X if isinstance(problem.X, Tensor) else problem.X.tensor()
     tensors = {"bank": bank, "labels": torch.from_numpy(problem.y)}
     return Fit(FittedHead("knn", tensors, settings, problem.scaling), {"k": solver.k})
 
 
-SOLVERS: dict[str, Callable[[Problem, MethodConfig, SolverConfig, NDArray[np.int64]], Fit]] = {
+SOLVERS: dict[str, Callable[[ProbeProblem, MethodConfig, SolverConfig, NDArray[np.int64]], Fit]] = {
     "lbfgs": _lbfgs,
     "ridge": _ridge,
     "knn": _knn,
@@ -259,7 +265,7 @@ SOLVERS: dict[str, Callable[[Problem, MethodConfig, SolverConfig, NDArray[np.int
 }
 
 
-def held_out_probabilities(problem: Problem, l2: float) -> Callable[..., NDArray[np.floating]]:
+def held_out_probabilities(problem: ProbeProblem, l2: float) -> Callable[..., NDArray[np.floating]]:
     """`fit_predict` for `evaluate.groups.crossfit`: the plain probe of strength `l2`."""
 
     def fit_predict(kept: NDArray[np.int64], held: NDArray[np.int64]) -> NDArray[np.floating]:
