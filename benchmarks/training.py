@@ -21,9 +21,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from probe import heads, losses, methods
 from probe.recipe.train_settings import TrainConfig
-from probe.train.feed import FeatureFeed
+from probe.train.inputs.loaders import FeatureFeed
 from probe.train.loop import Task, Training
-from probe.train.network import Network
+from probe.train.model.network import Network
 from probe.train.schedule import factor
 from probe.train.sgd import as_rows
 

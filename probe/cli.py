@@ -29,7 +29,7 @@ from probe.flags import (
 )
 from probe.system.safe_text import printable
 from probe.system.world import rank
-from probe.train.launch import World, launch
+from probe.train.parallel.launch import World, launch
 
 
 def say(value: Any, as_json: bool, lines: Iterable[str]) -> None:

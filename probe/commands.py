@@ -15,7 +15,7 @@ from probe.errors import UserError
 from probe.system import interrupts, world
 from probe.system.atomic import WAYS_OUT
 from probe.system.world import inside, rank
-from probe.train.launch import GO_ON
+from probe.train.parallel.launch import GO_ON
 
 ALONE = 2.0  # seconds after which a process that is still there is the only one that failed
 

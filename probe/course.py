@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from probe.evaluation import metrics, predictions
 from probe.evaluation.summary import Bench, MethodOutcome, overall_gain
 from probe.report import words
-from probe.train.rates import DIVERGED
+from probe.train.lr_search import DIVERGED
 
 if TYPE_CHECKING:
     from torch import Tensor

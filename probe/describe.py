@@ -81,9 +81,9 @@ def remarks_and_margins(
         )
     gaps = [fit.record["gap"] for fit in fits if "gap" in fit.record]
     if gaps:
-        from probe.train import outcome
+        from probe.train import final_check
 
-        notes.append(outcome.remark(gaps))
+        notes.append(final_check.remark(gaps))
     if len(fits) < recipe.seeds:
         notes.append(f"nothing here depends on the seed, so one was run instead of {recipe.seeds}")
     if material.untrained and not recipe.finetune:

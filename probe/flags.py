@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from probe.system.world import inside
-from probe.train.launch import World, follow
+from probe.train.parallel.launch import World, follow
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 plots_flag = click.option("--plots", is_flag=True, help="Also write every chart as SVG and PNG.")

@@ -28,9 +28,9 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
         raise UserError(f"{run} holds a head but no backbone; give a run folder, as `probe run` writes it")
     backbone = backbones.load(**about["backbone"])
     if about.get("tuned"):
-        from probe.train import weights
+        from probe.train.model import tuned_weights
 
-        weights.restore(backbone, run / weights.FILE)
+        tuned_weights.restore(backbone, run / tuned_weights.FILE)
     if backbone.fingerprint != about["fingerprint"]:
         raise UserError(
             f"the weights of {backbone.name} are not those this head was trained on; "

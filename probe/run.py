@@ -42,7 +42,7 @@ from probe.system.cache_dir import OTHER_RUN, check_owner
 from probe.system.world import rank as rank_of_process
 
 if TYPE_CHECKING:
-    from probe.train import Tuned
+    from probe.train import FinetunedModel
 
 REFERENCE = reference.ERM
 DRAWN_AGAIN = {"report.html", thumbnails.FILE}  # by `probe report`, so their bytes may change
@@ -83,7 +83,7 @@ class Learnt:
     name: str
     fits: list[Fit]
     scores: list[Tensor]
-    tuned: Tuned | None = None  # the first seed's backbone, where it was trained too
+    tuned: FinetunedModel | None = None  # the first seed's backbone, where it was trained too
     held: Sequence[Tensor | None] = ()  # scores of each seed's held-out rows, where they taught nothing
     starts: tuple[Tensor, ...] = ()  # scores at step 0, where a fine-tuning began with a head worth comparing
 
@@ -195,7 +195,7 @@ def check(recipe: Recipe) -> None:
     """Refuse at once what could only fail, or change nothing, after minutes of extraction."""
     reference.check(recipe)
     if recipe.trains:
-        from probe.train.building import check_recipe
+        from probe.train.build import check_recipe
 
         check_recipe(recipe)
     else:

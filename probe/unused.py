@@ -45,7 +45,7 @@ def _from_scratch(r: Recipe) -> bool:
 
 
 def _optimizer(r: Recipe) -> str:
-    """What is used where none is given: `probe.train.families` and `probe.train.sgd`."""
+    """What is used where none is given: `probe.train.family_defaults` and `probe.train.sgd`."""
     return r.train.optimizer or ("adamw" if r.finetune and not _from_scratch(r) else "sgd")
 
 

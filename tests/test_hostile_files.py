@@ -12,7 +12,7 @@ import backbones
 from probe.errors import UserError
 from probe.evaluation import external
 from probe.system import checksums
-from probe.train import deepspeed_file, sharding
+from probe.train.parallel import deepspeed_config, fsdp_config
 
 pytestmark = pytest.mark.timeout(60)  # a pipe would be waited for without end
 
@@ -57,10 +57,10 @@ def test_the_configuration_of_a_model(tmp_path, hostile, name, config):
 def test_an_accelerate_or_deepspeed_configuration(tmp_path, hostile):
     hostile(tmp_path / "c.yaml")
     with pytest.raises(UserError, match=r"it (has|is)"):
-        sharding.read(tmp_path / "c.yaml")
+        fsdp_config.read(tmp_path / "c.yaml")
     hostile(tmp_path / "c.json")
     with pytest.raises(UserError, match=r"it (has|is)"):
-        deepspeed_file._json(tmp_path / "c.json")
+        deepspeed_config._json(tmp_path / "c.json")
 
 
 def test_predictions_of_more_rows_than_bytes(tmp_path):

@@ -9,7 +9,7 @@ from torch import Tensor
 from probe.core.scaling import NEUTRAL, Scaling
 from probe.heads import ETF, Adapter, Cosine, Linear
 from probe.heads.fitted import FittedHead
-from probe.train.network import OwnHead
+from probe.train.model.network import OwnHead
 
 
 def fitted(head: Any, scaling: Scaling = NEUTRAL) -> FittedHead:

@@ -1,7 +1,7 @@
 """Batches that hold same-class pairs, for losses that live on them, in a training loop of your own.
 
 Here every class is shown equally often. The loop of this package has `train.sampler: pairs` instead, which
-shows every image once an epoch and only keeps partners together (`probe.train.sampler`).
+shows every image once an epoch and only keeps partners together (`probe.train.inputs.sampler`).
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from probe.train.batch import Batch
+    from probe.train.inputs.batch import Batch
     from probe.train.loop import Training
-    from probe.train.network import Network
-    from probe.train.window import Window
+    from probe.train.model.network import Network
+    from probe.train.step import Window
 
 
 class Method(nn.Module):

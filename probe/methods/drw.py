@@ -13,8 +13,8 @@ from probe.losses.base import effective_weights
 from probe.methods.base import Method
 
 if TYPE_CHECKING:
-    from probe.train.batch import Batch
-    from probe.train.network import Network
+    from probe.train.inputs.batch import Batch
+    from probe.train.model.network import Network
 
 
 class DRW(Method):

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from probe.methods.base import Method
-from probe.train import shards
+from probe.train.parallel import dtensor
 
 if TYPE_CHECKING:
-    from probe.train.window import Window
+    from probe.train.step import Window
 
 
 class SAM(Method):
@@ -58,6 +58,6 @@ class SAM(Method):
         gradients = [p.grad for p in parameters if p.grad is not None]
         scales = [p.abs() for p in parameters] if self.adaptive else None
         scaled = gradients if scales is None else torch._foreach_mul(gradients, scales)
-        factor = self.rho / (shards.whole(torch.nn.utils.get_total_norm(scaled)) + 1e-12)
+        factor = self.rho / (dtensor.whole(torch.nn.utils.get_total_norm(scaled)) + 1e-12)
         steps = scaled if scales is None else torch._foreach_mul(scaled, scales)
         return [step * factor for step in steps]

@@ -5,7 +5,7 @@
         state.json             the recipe's digest, the position, the history, the optimiser's numbers;
                                sealed, with the checksum of the tensors: one changed byte is noticed
 
-No generator's state is saved: every random draw is a function of the position (`probe.train.streams`).
+No generator's state is saved: every random draw is a function of the position (`probe.train.seeding`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from probe.system.cache_dir import OTHER_RUN, check_owner
 from probe.system.checksums import file_digest
 from probe.system.locks import Claims
 from probe.system.sealed_json import sealed, unsealed
-from probe.train.window import Diverged
+from probe.train.step import Diverged
 
 log = logging.getLogger("probe.train")
 

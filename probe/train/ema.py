@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from probe.train.network import Network
+from probe.train.model.network import Network
 
 
 class Average:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from backbones import reading
 from probe.recipe import Recipe
-from probe.train.finetune import Tuned, finetune
-from probe.train.runtime import TRACKING
+from probe.train.finetuning import FinetunedModel, finetune
+from probe.train.parallel.accelerator import TRACKING
 from probe.train.sgd import probe_sgd
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def probes(recipe: Recipe, problem: ProbeProblem, cuts: Cuts, work: Path) -> Ite
 
 def tunings(
     recipe: Recipe, problem: ProbeProblem, material: Material, cuts: Cuts, work: Path
-) -> Iterator[Tuned]:
+) -> Iterator[FinetunedModel]:
     """Fine-tuned backbones with their heads."""
     usable = {split: features.ids for split, features in material.features.items()}
     for seed, held in enumerate(cuts):

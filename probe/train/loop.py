@@ -26,18 +26,23 @@ from probe.evaluation.metrics import score
 from probe.methods.base import Method
 from probe.recipe.train_settings import TrainConfig
 from probe.system.progress import bar
-from probe.train import augment, batchnorm, checkpoint, optim, rehearsal, runtime, schedule, shards, snapshot
+from probe.train import checkpoint, optim, schedule
+from probe.train import state as snapshot
 from probe.train.ema import Average
-from probe.train.feed import Feed
+from probe.train.evaluate import logits
+from probe.train.inputs import augment
+from probe.train.inputs.loaders import Feed
+from probe.train.inputs.sampler import Sampler
 from probe.train.log import Log
-from probe.train.network import Network
-from probe.train.sampler import Sampler
-from probe.train.score import logits
-from probe.train.snapshot import Position, Progress
-from probe.train.stop import Stopped, StopRequest
-from probe.train.streams import seed as stream
-from probe.train.streams import set_seed
-from probe.train.window import Diverged, Objective, Window
+from probe.train.model import batchnorm
+from probe.train.model.network import Network
+from probe.train.parallel import accelerator as runtime
+from probe.train.parallel import dry_run, dtensor
+from probe.train.seeding import seed as stream
+from probe.train.seeding import set_seed
+from probe.train.signals import Stopped, StopRequest
+from probe.train.state import Position, Progress
+from probe.train.step import Diverged, Objective, Window
 
 BATCH = 256  # samples of a step, where nobody said
 
@@ -98,7 +103,7 @@ class Training:
         objective = self.whole if self.sharded else self.whole.to(self.device)
         if self.sharded:
             # What was given stays whole, on the CPU, for `release`; a copy of it is split.
-            shards.agree(objective, self.device)
+            dtensor.agree(objective, self.device)
             objective = deepcopy(objective)
             self.network, self.method = objective.network, objective.method
         if s.channels_last:
@@ -111,7 +116,7 @@ class Training:
         self.rate = s.lr or optim.DEFAULTS[self.task.optimizer].lr
         found = None
         if s.micro_batch == "auto" or (self.processes > 1 and not self.sharded):
-            found = rehearsal.rehearse(self, objective, optimizer)
+            found = dry_run.rehearse(self, objective, optimizer)
             self.micro_batch = found.micro_batch
         clip = None if s.clip == "none" else s.clip
         self.engine = runtime.engine(self.accelerator, objective, optimizer, clip=clip, rehearsed=found)
@@ -302,7 +307,7 @@ class Training:
         """Network and method as they were given, with the weights of now, whole and on the CPU."""
         self.engine.close()
         if self.sharded:
-            shards.load(self.whole, shards.snapshot(self.bare.state_dict()))
+            dtensor.load(self.whole, dtensor.snapshot(self.bare.state_dict()))
             self.whole.eval()
         return self.whole.to("cpu").requires_grad_(False)
 

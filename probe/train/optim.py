@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from probe.errors import UserError
 from probe.recipe.train_settings import TrainConfig
-from probe.train.network import Network
+from probe.train.model.network import Network
 
 # Where a layer's number stands in a parameter's name, for models that do not say it themselves.
 DEPTHS = (

@@ -26,11 +26,11 @@ from probe.errors import UserError
 from probe.heads import Head, Linear, export
 from probe.heads.fitted import FittedHead
 from probe.recipe.train_settings import TrainConfig
-from probe.train import optim, outcome
-from probe.train.building import check, make_head, make_method
-from probe.train.feed import FeatureFeed
+from probe.train import final_check, optim
+from probe.train.build import check, make_head, make_method
+from probe.train.inputs.loaders import FeatureFeed
 from probe.train.loop import Task, Training
-from probe.train.network import Network
+from probe.train.model.network import Network
 
 if TYPE_CHECKING:
     from probe.probing.exact import Fit, ProbeProblem
@@ -78,21 +78,21 @@ def probe_sgd(
     if penalty > 0:
         record.setdefault("l2", l2)  # what a given decay stands for
     size = training.batch_size
-    outcome.check(trained, training.start, training.feed, size=size, seed=seed, decay=penalty)
+    final_check.check(trained, training.start, training.feed, size=size, seed=seed, decay=penalty)
     head = _in_plain_coordinates(export.fitted(plan.head, problem.scaling), plan.ease)
     record |= {"epochs": len(progress.epochs), "loss": progress.epochs[-1]["loss"]}
     if progress.best is not None:
         record["best_epoch"] = progress.best["epoch"]
     if plan.rows is not None and l2 > 0 and plan.loss.name == method.name:
         found = (head.tensors["weight"], head.tensors["bias"])
-        record["gap"] = outcome.gap(
+        record["gap"] = final_check.gap(
             plan.X, plan.y, problem.num_classes, plan.rows, found, l2=l2, basis=problem.basis
         )
     return Fit(head, record, plan.loss)
 
 
 @dataclass(frozen=True)
-class Plan:
+class SgdPlan:
     """What is trained on which rows, in which coordinates."""
 
     X: Any  # the rows as the exact solver sees them
@@ -123,7 +123,7 @@ class Plan:
 
 def _plan(
     problem: ProbeProblem, method: MethodConfig, settings: TrainConfig, kept: NDArray[np.int64], seed: int
-) -> Plan:
+) -> SgdPlan:
     X, y = _rows(problem, kept), problem.y[kept]
     loss = inner_loss(problem, method, kept)
     used = loss if settings.head == "adapter" else as_rows(loss)
@@ -131,14 +131,14 @@ def _plan(
     head = make_head(built, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
     convex = isinstance(head, Linear) and isinstance(used, FrozenRows)
     ease = _ease(X, used.scale if convex else None) if isinstance(head, Linear) else NEUTRAL
-    return Plan(X, y, problem.names(kept), loss, built, head, ease, loss.rows() if convex else None)
+    return SgdPlan(X, y, problem.names(kept), loss, built, head, ease, loss.rows() if convex else None)
 
 
 def _training(
     problem: ProbeProblem,
     method: MethodConfig,
     settings: TrainConfig,
-    plan: Plan,
+    plan: SgdPlan,
     held: NDArray[np.int64],
     *,
     decay: float,

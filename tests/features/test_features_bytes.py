@@ -23,7 +23,7 @@ from probe.features import inventory
 from probe.features.cache_key import key_of
 from probe.features.store import Entry
 from probe.system import digest_index
-from probe.train.feed import Views
+from probe.train.inputs.loaders import Views
 
 
 def take(cache, split, backbone=None, **options):

@@ -6,7 +6,7 @@ import torch
 from training_world import D, K, feature_training, method, weights
 
 from probe.errors import UserError
-from probe.train.batch import Batch
+from probe.train.inputs.batch import Batch
 
 COUNTS = np.repeat(np.arange(K), [100, 40, 20, 10, 5])
 

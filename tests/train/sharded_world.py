@@ -20,10 +20,11 @@ from training_world import Pictures, feature_training, image_training, tiny_resn
 from probe import heads
 from probe.errors import UserError
 from probe.system.world import rank
-from probe.train import launch, sharding, shards, switches
-from probe.train import weights as tuned
 from probe.train.loop import Training
-from probe.train.rates import Search
+from probe.train.lr_search import Search
+from probe.train.model import encoder_options
+from probe.train.model import tuned_weights as tuned
+from probe.train.parallel import dtensor, fsdp_config, launch
 
 UNEVEN = 43  # pictures: two processes have 22 and 21 of them
 CHUNK = 7  # so that they need four and three calls to see theirs
@@ -96,8 +97,8 @@ def spare_layer() -> nn.Module:
 def fragile(folder: Path | None, models: Path) -> Training:
     """Adam's memory, an average, class statistics, stochastic depth, recomputed activations."""
     backbone = tiny_vit(models / "vit")
-    switches.drop_paths(backbone.encoder, 0.3)
-    switches.checkpoint_activations(backbone.encoder)
+    encoder_options.drop_paths(backbone.encoder, 0.3)
+    encoder_options.checkpoint_activations(backbone.encoder)
     return image_training(
         backbone, "mr2", folder=folder, epochs=2, optimizer="adamw", ema=0.9, precision="bf16"
     )
@@ -113,7 +114,7 @@ def train(kind: str, out: Path, models: Path) -> None:
         scores = training.evaluate(replace(feed, chunk=CHUNK))
         state = weights(training)
         held = {"weights": list(training.bare.parameters()), "memory": memories(training)}
-        numbers = {what: sum(shards.local(t).numel() for t in tensors) for what, tensors in held.items()}
+        numbers = {what: sum(dtensor.local(t).numel() for t in tensors) for what, tensors in held.items()}
         given = training.release().network
         assert not any(vars(parameter) for parameter in given.parameters())  # nothing is tied to them
         if rank() == 0:
@@ -196,6 +197,6 @@ def member(number: int, port: int, config: Path, *what: Any) -> None:
     """One of two processes, told what a launcher would tell it."""
     world = {"WORLD_SIZE": 2, "RANK": number, "LOCAL_RANK": number, "MASTER_PORT": port, launch.ASKED: 2}
     os.environ.update({name: str(value) for name, value in world.items()})
-    os.environ.update({"MASTER_ADDR": "127.0.0.1", **sharding.environment(config)})
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", **fsdp_config.environment(config)})
     torch.set_num_threads(1)
     main(*what)

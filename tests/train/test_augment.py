@@ -9,9 +9,9 @@ from backbones.preprocess import Preprocessing, Transform
 from probe.errors import UserError
 from probe.recipe import MethodConfig
 from probe.recipe.train_settings import AugmentConfig, TrainConfig
-from probe.train import augment
-from probe.train.batch import Batch
-from probe.train.building import check
+from probe.train.build import check
+from probe.train.inputs import augment
+from probe.train.inputs.batch import Batch
 
 
 class Bare:

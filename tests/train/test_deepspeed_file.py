@@ -9,9 +9,10 @@ from training_world import feature_training
 from probe.errors import UserError
 from probe.recipe import MethodConfig
 from probe.recipe.train_settings import TrainConfig
-from probe.train import building, deepspeed_file, launch, runtime, sharding
-from probe.train.launch import World
-from probe.train.zero import Zero
+from probe.train import build
+from probe.train.parallel import accelerator, deepspeed_config, fsdp_config, launch
+from probe.train.parallel.deepspeed import Zero
+from probe.train.parallel.launch import World
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def config(tmp_path):
 
 
 def told(path):
-    return json.loads(sharding.environment(path)[deepspeed_file.ASKED])
+    return json.loads(fsdp_config.environment(path)[deepspeed_config.ASKED])
 
 
 def test_the_questionnaires_answers_become_a_stage(config):
@@ -110,7 +111,7 @@ def test_one_process_has_nobody_to_split_with(config):
 
 
 def test_without_the_library_it_is_named(config, monkeypatch):
-    monkeypatch.setattr(deepspeed_file, "find_spec", lambda name: None)
+    monkeypatch.setattr(deepspeed_config, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="not installed; pip install deepspeed"):
         launch.launch(World(2, config=config()), [])
 
@@ -118,10 +119,10 @@ def test_without_the_library_it_is_named(config, monkeypatch):
 def test_on_gpus_accelerate_starts_plain_processes_that_split_by_themselves(config, monkeypatch, on_gpus):
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
-    for name in (launch.ASKED, deepspeed_file.ASKED):
+    for name in (launch.ASKED, deepspeed_config.ASKED):
         monkeypatch.setenv(name, "")
     assert launch.launch(World(2, config=config(zero_stage=1)), ["run"]) == 0
-    assert deepspeed_file.asked() == {"stage": 1}
+    assert deepspeed_config.asked() == {"stage": 1}
     parsed, *_ = _validate_launch_command(launch_command_parser().parse_args(on_gpus[0][3:]))
     assert (parsed.multi_gpu, parsed.use_deepspeed, parsed.num_processes) == (True, False, 2)
 
@@ -134,7 +135,7 @@ def test_processes_that_accelerate_told_to_use_deepspeed_say_how_to_start_them(m
 
     monkeypatch.setattr(accelerate, "Accelerator", lambda **_: Found())
     with pytest.raises(UserError, match="start DeepSpeed with --accelerate-config FILE"):
-        runtime.accelerator(TrainConfig())
+        accelerator.accelerator(TrainConfig())
 
 
 @pytest.mark.parametrize(
@@ -146,18 +147,18 @@ def test_processes_that_accelerate_told_to_use_deepspeed_say_how_to_start_them(m
     ],
 )
 def test_recipes_that_cannot_be_split_are_refused(monkeypatch, settings, why):
-    monkeypatch.setenv(deepspeed_file.ASKED, '{"stage": 2}')
+    monkeypatch.setenv(deepspeed_config.ASKED, '{"stage": 2}')
     with pytest.raises(UserError, match=why):
-        runtime.accelerator(TrainConfig(**settings))
+        accelerator.accelerator(TrainConfig(**settings))
 
 
 def test_a_method_that_works_on_gradients_is_refused_before_it_starts(monkeypatch):
-    building.check(MethodConfig(name="sam"), TrainConfig())
-    monkeypatch.setenv(deepspeed_file.ASKED, '{"stage": 2}')
+    build.check(MethodConfig(name="sam"), TrainConfig())
+    monkeypatch.setenv(deepspeed_config.ASKED, '{"stage": 2}')
     with pytest.raises(
         UserError, match=r"sam: it works on whole gradients.*train it with distributed_type: FSDP"
     ):
-        building.check(MethodConfig(name="sam"), TrainConfig())
+        build.check(MethodConfig(name="sam"), TrainConfig())
 
 
 def test_a_method_that_does_not_say_so_is_refused_when_it_asks_for_them(monkeypatch):

@@ -12,7 +12,7 @@ from backbones import registry
 from probe import recipe
 from probe.errors import UserError
 from probe.recipe.train_settings import OPEN, TrainConfig
-from probe.train import families
+from probe.train import family_defaults
 
 EXPECTED = {"clip": "clip", "moco": "convnet", "effnet": "convnet", "cifar": "scratch"}
 
@@ -33,12 +33,12 @@ class Named:
 @pytest.mark.parametrize("name", registry.names())
 def test_every_registered_backbone_has_a_row_that_leaves_nothing_open(name):
     spec = registry.find(name)
-    kind = families.family(Named(spec))
+    kind = family_defaults.family(Named(spec))
     expected = EXPECTED.get(spec.family) or ("transformer" if "vit" in spec.architecture else "convnet")
     assert kind == expected
     for optimizer in (None, "adamw", "sgd"):
-        done = families.resolve(TrainConfig(optimizer=optimizer), kind, 3680)
-        row = families.row(kind, optimizer)[1]
+        done = family_defaults.resolve(TrainConfig(optimizer=optimizer), kind, 3680)
+        row = family_defaults.row(kind, optimizer)[1]
         still_open = {field for field in OPEN if getattr(done, field) is None}
         assert still_open == ({"lr"} if row.rates else {"clip"})
         assert done.batch_norm == ("train" if kind == "scratch" else "frozen")
@@ -48,9 +48,9 @@ def test_every_registered_backbone_has_a_row_that_leaves_nothing_open(name):
 
 def test_weights_of_a_file_make_a_net_pretrained_that_is_otherwise_from_scratch(tmp_path):
     scratch = backbones.load("cifar-resnet20")
-    assert families.family(scratch) == "scratch"
+    assert family_defaults.family(scratch) == "scratch"
     torch.save(scratch.encoder.state_dict(), tmp_path / "w.pth")
-    assert families.family(backbones.load("cifar-resnet20", weights=tmp_path / "w.pth")) == "convnet"
+    assert family_defaults.family(backbones.load("cifar-resnet20", weights=tmp_path / "w.pth")) == "convnet"
 
 
 def test_what_the_recipe_gives_is_taken_as_it_is():
@@ -66,7 +66,7 @@ def test_what_the_recipe_gives_is_taken_as_it_is():
         batch_norm="train",
         augment={"crop": "resized-crop"},
     )
-    assert families.resolve(given, "convnet", 1000) == given
+    assert family_defaults.resolve(given, "convnet", 1000) == given
 
 
 @pytest.mark.parametrize("field", OPEN)
@@ -76,18 +76,20 @@ def test_the_word_auto_leaves_a_setting_open(field):
 
 @pytest.mark.parametrize("images", [1, 5, 64, 150, 740, 1347, 3680, 50_000, 1_281_167])
 def test_any_number_of_images_gives_enough_steps_and_no_endless_training(images):
-    done = families.resolve(TrainConfig(), "convnet", images)
+    done = family_defaults.resolve(TrainConfig(), "convnet", images)
     per_epoch = math.ceil(images / done.batch_size)
     assert 16 <= done.batch_size <= 256
-    assert 5 <= done.epochs <= families.LONGEST
-    assert per_epoch * done.epochs >= families.STEPS or done.epochs == families.LONGEST
+    assert 5 <= done.epochs <= family_defaults.LONGEST
+    assert per_epoch * done.epochs >= family_defaults.STEPS or done.epochs == family_defaults.LONGEST
     assert done.warmup_epochs == pytest.approx(0.1 * done.epochs)
 
 
 def test_a_micro_batch_above_the_batch_of_these_images_is_refused():
     with pytest.raises(UserError, match=r"micro_batch=64 would change nothing.* 150 images is 16"):
-        families.resolve(TrainConfig(micro_batch=64), "convnet", 150)
-    assert families.resolve(TrainConfig(micro_batch=64, batch_size=128), "convnet", 150).micro_batch == 64
+        family_defaults.resolve(TrainConfig(micro_batch=64), "convnet", 150)
+    assert (
+        family_defaults.resolve(TrainConfig(micro_batch=64, batch_size=128), "convnet", 150).micro_batch == 64
+    )
     with pytest.raises(ValidationError):
         TrainConfig(micro_batch=0)
 
@@ -100,4 +102,4 @@ def test_fine_tuning_without_a_method_is_plain_and_probing_is_not():
 
 def test_an_optimiser_that_is_not_known_is_refused_with_a_way_out():
     with pytest.raises(UserError, match=r"give train\.lr"):
-        families.row("convnet", "lion")
+        family_defaults.row("convnet", "lion")

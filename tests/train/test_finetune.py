@@ -12,10 +12,11 @@ from probe.errors import UserError
 from probe.heads import fitted
 from probe.material import gather
 from probe.probing import exact as probing
-from probe.train import finetune, weights
-from probe.train.building import make_head, make_method
-from probe.train.finetune import _job, _start, _training
-from probe.train.start import set_head
+from probe.train import finetune
+from probe.train.build import make_head, make_method
+from probe.train.finetuning import _job, _start, _training
+from probe.train.model import tuned_weights
+from probe.train.model.head_init import set_head
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +146,7 @@ def test_the_whole_way_from_a_recipe_to_weights_that_classify_the_same(vit, colo
     r = recipe_for(vit, colours, epochs=3, ema=0.5, layer_decay=0.7, drop_path=0.1, warmup_epochs=0.5)
     tuned, d = run(r, tmp_path)
     before = backbones.load(f"timm:{vit}", image_size=32)
-    fresh = weights.restore(backbones.load(f"timm:{vit}", image_size=32), tuned.weights)
+    fresh = tuned_weights.restore(backbones.load(f"timm:{vit}", image_size=32), tuned.weights)
     assert fresh.fingerprint == tuned.backbone.digest() != before.fingerprint
     images = torch.stack([fresh.transform(d["test"][i][0]) for i in range(len(d["test"]))])
     fitted.save(tuned.head, tmp_path / "head", {})

@@ -14,8 +14,8 @@ from training_world import gone
 
 from probe.errors import UserError
 from probe.recipe.train_settings import TrainConfig
-from probe.train import launch, runtime, sharding
-from probe.train.launch import World
+from probe.train.parallel import accelerator, fsdp_config, launch
+from probe.train.parallel.launch import World
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def config(tmp_path):
 
 def test_a_configuration_file_reaches_the_processes_of_a_machine_without_gpus(config):
     words = {"fsdp_version": 2, "fsdp_transformer_layer_cls_to_wrap": "Block"}
-    told = sharding.environment(config(**words))
+    told = fsdp_config.environment(config(**words))
     assert told["ACCELERATE_USE_FSDP"] == "true"
     assert (told["FSDP_VERSION"], told["FSDP_TRANSFORMER_CLS_TO_WRAP"]) == ("2", "Block")
     assert told["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "false"  # every process loads its own weights
@@ -139,13 +139,13 @@ def test_a_configuration_file_reaches_the_processes_of_a_machine_without_gpus(co
 
 def test_a_file_that_is_no_configuration_for_this_machine_is_one_line(config, tmp_path):
     with pytest.raises(UserError, match="distributed_type: MULTI_GPU; this machine has no GPU"):
-        sharding.environment(config("MULTI_GPU"))
+        fsdp_config.environment(config("MULTI_GPU"))
     for content in ("distributed_type: [", "- a list", "no_such_key: 1"):
         (tmp_path / "odd.yaml").write_text(content)
         with pytest.raises(UserError, match=r"odd.yaml is no Accelerate configuration: [^\n]+$"):
-            sharding.environment(tmp_path / "odd.yaml")
+            fsdp_config.environment(tmp_path / "odd.yaml")
     with pytest.raises(UserError, match="is no Accelerate configuration"):
-        sharding.environment(tmp_path / "absent.yaml")
+        fsdp_config.environment(tmp_path / "absent.yaml")
 
 
 @pytest.mark.parametrize(
@@ -165,22 +165,22 @@ def test_a_file_that_is_no_configuration_for_this_machine_is_one_line(config, tm
 def test_what_cannot_be_split_is_refused_before_anything_is_trained(
     config, monkeypatch, words, settings, why
 ):
-    for name, value in sharding.environment(config(**{"fsdp_version": 2, **words})).items():
+    for name, value in fsdp_config.environment(config(**{"fsdp_version": 2, **words})).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=why):
-        sharding.check(TrainConfig(**settings))
+        fsdp_config.check(TrainConfig(**settings))
 
 
 def test_layers_that_are_not_there_are_named_with_those_that_are(config, monkeypatch):
     words = {"fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "fsdp_transformer_layer_cls_to_wrap": "Blok"}
-    for name, value in sharding.environment(config(fsdp_version=2, **words)).items():
+    for name, value in fsdp_config.environment(config(fsdp_version=2, **words)).items():
         monkeypatch.setenv(name, value)
     layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
     scalar = nn.ParameterDict({"scale": torch.tensor(1.0)})
     with pytest.raises(UserError, match=r"Blok is no layer.*TransformerEncoderLayer"):
-        sharding.check_weights(nn.TransformerEncoder(layer, 2), sharding.check(TrainConfig()))
+        fsdp_config.check_weights(nn.TransformerEncoder(layer, 2), fsdp_config.check(TrainConfig()))
     with pytest.raises(UserError, match="cannot split scale, a weight without dimensions"):
-        sharding.check_weights(scalar, sharding.check(TrainConfig()))
+        fsdp_config.check_weights(scalar, fsdp_config.check(TrainConfig()))
 
 
 def test_one_process_has_nobody_to_split_weights_with(config):
@@ -195,7 +195,7 @@ def test_megatron_is_refused_and_the_way_is_named(config, monkeypatch):
     found = SimpleNamespace(distributed_type=accelerate.DistributedType.MEGATRON_LM, num_processes=1)
     monkeypatch.setattr(accelerate, "Accelerator", lambda **_: found)
     with pytest.raises(UserError, match="MEGATRON_LM is not supported; use distributed_type: FSDP"):
-        runtime.accelerator(TrainConfig())
+        accelerator.accelerator(TrainConfig())
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(UserError, match="MEGATRON_LM is not supported; use distributed_type: FSDP"):
         launch.launch(World(2, config=config("MEGATRON_LM")), [])

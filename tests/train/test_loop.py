@@ -272,7 +272,7 @@ def test_frozen_batch_norm_stays_as_it_was_loaded(tmp_path):
 
 
 def test_switches_change_memory_and_speed_but_not_the_result(tmp_path):
-    from probe.train import switches
+    from probe.train.model import encoder_options
 
     def run(change=None, **settings):
         backbone = tiny_vit(tmp_path)
@@ -283,14 +283,14 @@ def test_switches_change_memory_and_speed_but_not_the_result(tmp_path):
         return weights(training)
 
     plain = run()
-    assert distance(plain, run(switches.checkpoint_activations)) < 1e-6
+    assert distance(plain, run(encoder_options.checkpoint_activations)) < 1e-6
     assert distance(plain, run(channels_last=True)) < 1e-5
-    dropped = run(lambda encoder: switches.drop_paths(encoder, 0.5))
+    dropped = run(lambda encoder: encoder_options.drop_paths(encoder, 0.5))
     assert distance(plain, dropped) > 1e-4
     with pytest.raises(UserError, match="no residual branches"):
-        switches.drop_paths(nn.Linear(2, 2), 0.1)
+        encoder_options.drop_paths(nn.Linear(2, 2), 0.1)
     with pytest.raises(UserError, match="cannot recompute"):
-        switches.checkpoint_activations(nn.Linear(2, 2))
+        encoder_options.checkpoint_activations(nn.Linear(2, 2))
 
 
 def test_a_tracker_that_is_not_installed_is_named():

@@ -18,9 +18,9 @@ from probe.probing import exact
 from probe.probing.exact import Fit
 from probe.run import run
 from probe.train import finetune
-from probe.train.building import make_head, make_method
-from probe.train.finetune import _job, _start, _training
-from probe.train.start import automatic, set_head
+from probe.train.build import make_head, make_method
+from probe.train.finetuning import _job, _start, _training
+from probe.train.model.head_init import automatic, set_head
 
 CLASSES = (3, 5, 8, 9)
 

@@ -9,7 +9,7 @@ from probe import heads
 from probe.errors import UserError
 from probe.recipe.train_settings import TrainConfig
 from probe.train import optim
-from probe.train.network import Network
+from probe.train.model.network import Network
 
 
 def groups(network, **settings):

@@ -11,9 +11,9 @@ import pytest
 import torch
 from training_world import K, blobs, feature_training, same_bits, weights, wobbly_encoder
 
-from probe.train import rates
-from probe.train.feed import FeatureFeed
-from probe.train.rates import Search, choose
+from probe.train import lr_search
+from probe.train.inputs.loaders import FeatureFeed
+from probe.train.lr_search import Search, choose
 
 HERE = Path(__file__).parent
 RATES = (1e-3, 1e-2, 1e-1)
@@ -86,7 +86,7 @@ def test_a_training_that_is_taken_up_after_a_kill_does_not_search_again(tmp_path
 def test_a_search_that_was_killed_goes_on_with_the_rates_that_are_left(tmp_path, trial):
     whole = searching()
     whole.run()
-    killed, steps = searching(tmp_path), rates.trial_steps(whole, len(RATES))
+    killed, steps = searching(tmp_path), lr_search.trial_steps(whole, len(RATES))
     _steps_before(killed, stop_at=trial * steps + 2)
     with pytest.raises(KeyboardInterrupt):
         killed.run()
@@ -171,15 +171,15 @@ def test_where_every_rate_does_harm_or_diverges_a_smaller_one_is_taken():
 def test_being_surer_without_being_better_counts_for_nothing():
     z = torch.randn(200, K, generator=torch.Generator().manual_seed(0))
     y = torch.randint(K, (200,), generator=torch.Generator().manual_seed(1))
-    assert torch.allclose(rates.losses(z, y).mean(), rates.losses(4 * z, y).mean(), rtol=2e-3)
+    assert torch.allclose(lr_search.losses(z, y).mean(), lr_search.losses(4 * z, y).mean(), rtol=2e-3)
 
 
 def test_the_search_takes_at_most_half_as_many_steps_as_the_training():
     for epochs in (1, 3, 20, 200):
         training = searching(epochs=epochs)
-        steps = rates.trial_steps(training, len(RATES))
-        assert steps <= rates.LONGEST
-        assert steps * len(RATES) <= max(0.5 * 13 * epochs, rates.SHORTEST * len(RATES))
+        steps = lr_search.trial_steps(training, len(RATES))
+        assert steps <= lr_search.LONGEST
+        assert steps * len(RATES) <= max(0.5 * 13 * epochs, lr_search.SHORTEST * len(RATES))
 
 
 def main(out: Path) -> None:

@@ -15,7 +15,7 @@ from probe.probing.exact import ProbeProblem
 from probe.recipe import MethodConfig, SolverConfig
 from probe.recipe.train_settings import TrainConfig
 from probe.solve import l2_grid
-from probe.train import outcome, probe_sgd
+from probe.train import final_check, probe_sgd
 
 NONE = np.array([], dtype=np.int64)
 
@@ -246,7 +246,7 @@ def test_the_gap_to_the_optimum_is_certified_for_convex_methods(name):
         excess = here / best.record["objective"] - 1
         assert excess <= found.record["gap"] + 1e-9
         assert found.record["gap"] <= excess + 1e-3
-        assert (outcome.remark([found.record["gap"]]) is None) is (found.record["gap"] <= 0.01)
+        assert (final_check.remark([found.record["gap"]]) is None) is (found.record["gap"] <= 0.01)
     assert found.record["gap"] < 0.01
 
 

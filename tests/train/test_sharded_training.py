@@ -13,7 +13,7 @@ import sharded_world
 from safetensors.torch import load_file
 from training_world import distance, same_bits, tiny_vit
 
-from probe.train import weights as tuned
+from probe.train.model import tuned_weights as tuned
 
 HERE = Path(__file__).parent
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from probe.errors import UserError
-from probe.train.sampler import KINDS, Sampler
+from probe.train.inputs.sampler import KINDS, Sampler
 
 LONG_TAIL = np.repeat([0, 1, 2, 3], [400, 100, 25, 4])
 

@@ -16,10 +16,10 @@ from probe import heads, methods
 from probe.heads import Head
 from probe.recipe import MethodConfig as Choice
 from probe.recipe.train_settings import TrainConfig
-from probe.train import augment
-from probe.train.feed import FeatureFeed, ImageFeed
+from probe.train.inputs import augment
+from probe.train.inputs.loaders import FeatureFeed, ImageFeed
 from probe.train.loop import Task, Training
-from probe.train.network import Network
+from probe.train.model.network import Network
 
 ensure_torchvision()  # before timm, which wants torchvision
 

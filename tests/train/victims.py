@@ -41,10 +41,10 @@ def features(folder: Path | None, *, often: bool = False, name: str = "mr2", **o
 
 def images(folder: Path | None, models: Path, *, often: bool = False) -> Training:
     """Random views, mixing, stochastic depth, loader processes."""
-    from probe.train import switches
+    from probe.train.model import encoder_options
 
     backbone = tiny_vit(models)
-    switches.drop_paths(backbone.encoder, 0.3)
+    encoder_options.drop_paths(backbone.encoder, 0.3)
     mixing = {"policy": "randaugment", "erase": "cutout", "mix": "both"}
     minutes = EVERY_STEP if often else 60
     return image_training(

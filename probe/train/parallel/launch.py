@@ -21,7 +21,7 @@ from pathlib import Path
 from probe.errors import UserError
 from probe.system.orphans import leave_with_parent
 from probe.system.world import ASKED, inside, say_who_writes
-from probe.train import sharding
+from probe.train.parallel import fsdp_config
 
 GO_ON = "so it was stopped; the same command goes on from the last checkpoint"
 LEAST_ON_CPU = 2  # two processes may share a single core, so that anything can be tried
@@ -70,7 +70,7 @@ def launch(world: World, words: Sequence[str]) -> int:
             f"cannot start {world.processes} processes: this machine has {have}; use at most {limit}"
         )
     if world.config is not None:  # Accelerate's launcher would say in many lines what is wrong with it
-        sharding.check_file(world.config, world.total)
+        fsdp_config.check_file(world.config, world.total)
     os.environ[ASKED] = str(world.total)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // world.processes)))
     command = ["-m", "probe.cli", *words]
@@ -84,7 +84,7 @@ def _on_gpus(world: World, command: list[str]) -> int:
     if world.machines > 1:
         flags += ["--main_process_ip", world.address, "--main_process_port", str(world.port)]
     if world.config is not None:
-        flags = ["--config_file", str(world.config), *flags, *sharding.flags(world.config)]
+        flags = ["--config_file", str(world.config), *flags, *fsdp_config.flags(world.config)]
     else:
         flags += ["--mixed_precision", "no", "--dynamo_backend", "no"]
         flags += ["--multi_gpu"] if world.total > 1 else []
@@ -115,7 +115,7 @@ def _on_cpus(world: World, command: list[str]) -> int:
     from torch.distributed.run import get_args_parser, run
 
     if world.config is not None:
-        os.environ.update(sharding.environment(world.config))
+        os.environ.update(fsdp_config.environment(world.config))
     flags = ["--nproc_per_node", str(world.processes)]
     if world.machines > 1:
         flags += ["--nnodes", str(world.machines), "--node_rank", str(world.machine_rank)]

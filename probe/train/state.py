@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from probe.core import collectives
-from probe.train import checkpoint, shards
+from probe.train import checkpoint
+from probe.train.parallel import dtensor
 
 if TYPE_CHECKING:
     from probe.train.loop import Training
@@ -57,12 +58,12 @@ def of(training: Training) -> checkpoint.State:
     }
     tensors = {
         "network": training.network.snapshot(),
-        "method": shards.snapshot(training.method.state_dict()),
+        "method": dtensor.snapshot(training.method.state_dict()),
         "optimizer": memory,
         "best": training.best,
     }
     if training.average is not None:
-        tensors["average"] = shards.snapshot(training.average.weights)
+        tensors["average"] = dtensor.snapshot(training.average.weights)
     return checkpoint.State(about, tensors)
 
 
@@ -109,7 +110,7 @@ def _first(
 ) -> str | None:
     """The first tensor that is bad. A process sees its own part of each: all of them hear of the first that
     any of them found."""
-    found = (number for number, (name, t) in enumerate(named) if bad(name, shards.local(t.detach())))
+    found = (number for number, (name, t) in enumerate(named) if bad(name, dtensor.local(t.detach())))
     (before_end,) = collectives.largest(len(named) - next(found, len(named)), device=device)
     return f"{named[len(named) - before_end][0]} {says}" if before_end else None
 
@@ -121,13 +122,13 @@ def restore(training: Training, state: checkpoint.State) -> None:
         # How sums are split between threads decides their last bits.
         torch.set_num_threads(about.get("threads", torch.get_num_threads()))
     training.network.take(tensors["network"])
-    shards.load(training.method, tensors.get("method", {}))
+    dtensor.load(training.method, tensors.get("method", {}))
     training.engine.weights_changed()
     training.engine.remember(tensors.get("optimizer", {}), about["optimizer"])
     training.best = tensors.get("best", {})
     if training.average is not None:
         for name, value in tensors["average"].items():
-            shards.put(training.average.weights[name], value)
+            dtensor.put(training.average.weights[name], value)
     if about["scaler"] is not None:
         training.accelerator.scaler.load_state_dict(about["scaler"])
     training.position, training.progress = Position(**about["position"]), Progress(**about["progress"])

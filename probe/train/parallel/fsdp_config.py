@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from backbones import reading
 from probe.errors import UserError
-from probe.train import deepspeed_file
+from probe.train.parallel import deepspeed_config
 
 if TYPE_CHECKING:
     from torch import nn
@@ -85,7 +85,7 @@ def check_file(config: Path, processes: int) -> None:
             f"{config} asks for {kind}, which splits weights between processes; use --gpus 2 or more"
         )
     if kind == "DEEPSPEED":
-        deepspeed_file.environment(config, given.deepspeed_config or {})
+        deepspeed_config.environment(config, given.deepspeed_config or {})
 
 
 def check_kind(kind: str) -> None:
@@ -100,7 +100,7 @@ def environment(config: Path) -> dict[str, str]:
     """What to tell processes about splitting: what Accelerate's launcher would tell them if they had GPUs."""
     kind, given = read(config)
     if kind == "DEEPSPEED":
-        return deepspeed_file.environment(config, given.deepspeed_config or {})
+        return deepspeed_config.environment(config, given.deepspeed_config or {})
     if kind != "FSDP":
         raise UserError(
             f"{config} says distributed_type: {kind}; this machine has no GPU, and on CPUs only FSDP and "

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.errors import UserError
-from probe.train.streams import seed as stream
+from probe.train.seeding import seed as stream
 
 Indices = NDArray[np.int64]
 

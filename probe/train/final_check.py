@@ -16,9 +16,9 @@ from probe.solve import logistic
 from probe.solve.basis import Basis
 from probe.solve.inputs import FeatureRows
 from probe.solve.solution import LinearSolution
-from probe.train.feed import Feed
-from probe.train.streams import seed as stream
-from probe.train.window import Diverged, Objective
+from probe.train.inputs.loaders import Feed
+from probe.train.seeding import seed as stream
+from probe.train.step import Diverged, Objective
 
 NOISE = 0.01  # of the start's objective: an end above it by more has not learnt, it has run away
 BLOCK = 16_384  # rows scored at a time

@@ -14,9 +14,9 @@ from probe.methods.base import Method
 from probe.recipe import MethodConfig as Choice
 from probe.recipe import Recipe
 from probe.recipe.train_settings import TrainConfig
-from probe.train import deepspeed_file
-from probe.train.network import OwnHead
-from probe.train.streams import seed as stream
+from probe.train.model.network import OwnHead
+from probe.train.parallel import deepspeed_config
+from probe.train.seeding import seed as stream
 
 
 def check(choice: Choice, settings: TrainConfig) -> None:
@@ -29,8 +29,8 @@ def check(choice: Choice, settings: TrainConfig) -> None:
             f"{choice.name} takes labels, and train.augment.mix={settings.augment.mix} makes probabilities; "
             "use mix=none, or a method that takes those, such as erm"
         )
-    if "gradients" in methods.info(choice.name).needs and deepspeed_file.asked() is not None:
-        raise UserError(f"{choice.name}: {deepspeed_file.NO_GRADIENTS}")
+    if "gradients" in methods.info(choice.name).needs and deepspeed_config.asked() is not None:
+        raise UserError(f"{choice.name}: {deepspeed_config.NO_GRADIENTS}")
     if settings.start == "probe" and settings.head in ("cosine", "etf"):
         raise UserError(f"start: probe is a linear solution; a {settings.head} head cannot begin with it")
 

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from probe.errors import UserError
-from probe.train import shards
-from probe.train.deepspeed_file import NO_GRADIENTS
-from probe.train.engine import Engine
+from probe.train.parallel import dtensor
+from probe.train.parallel.deepspeed_config import NO_GRADIENTS
+from probe.train.parallel.engine import Engine
 
 BUCKET = 500_000_000  # numbers for which DeepSpeed sets aside memory, however small the network
 
@@ -58,7 +58,7 @@ class Zero(Engine):
             "zero_allow_untested_optimizer": True,
             "steps_per_print": 10**12,
         }
-        shards.agree(objective, accelerator.device)  # DeepSpeed sends parameters, and no buffers
+        dtensor.agree(objective, accelerator.device)  # DeepSpeed sends parameters, and no buffers
         self._deepspeed = _quietly_made(objective, optimizer, config)
         self.objective = self._deepspeed
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from probe.core import collectives
-from probe.train.engine import Engine
-from probe.train.window import Window
+from probe.train.parallel.engine import Engine
+from probe.train.step import Window
 
 if TYPE_CHECKING:
     from probe.train.loop import Training

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from probe.core.scaling import NEUTRAL, Scaling
 from probe.heads import Head
-from probe.train import shards
+from probe.train.parallel import dtensor
 
 
 class Network(nn.Module):
@@ -47,11 +47,11 @@ class Network(nn.Module):
         """Copy the weights of another moment, in place: optimisers and wrappers keep their references."""
         own = self.state_dict()
         for name, value in state.items():
-            shards.put(own[name], value)
+            dtensor.put(own[name], value)
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of every weight and buffer, whole, on the CPU."""
-        return shards.snapshot(self.state_dict())
+        return dtensor.snapshot(self.state_dict())
 
 
 class OwnHead(Head):

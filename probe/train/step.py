@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from probe.errors import UserError
-from probe.train.batch import Batch
-from probe.train.engine import Engine
-from probe.train.streams import seed as stream
-from probe.train.streams import set_seed
+from probe.train.inputs.batch import Batch
+from probe.train.parallel.engine import Engine
+from probe.train.seeding import seed as stream
+from probe.train.seeding import set_seed
 
 
 class Diverged(UserError):

@@ -16,7 +16,7 @@ from torch import Tensor
 from backbones.preprocess import AUGMENTATIONS, Preprocessing, to_bytes
 from backbones.torchvision_ops import ensure_torchvision
 from probe.recipe.train_settings import AugmentConfig
-from probe.train.batch import Batch
+from probe.train.inputs.batch import Batch
 
 Change = Callable[[Any], Any]
 

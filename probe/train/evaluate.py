@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from probe.core import collectives
-from probe.train import shards
-from probe.train.feed import Feed
-from probe.train.window import Diverged, Objective
+from probe.train.inputs.loaders import Feed
+from probe.train.parallel import dtensor
+from probe.train.step import Diverged, Objective
 
 
 @torch.no_grad()
@@ -28,7 +28,7 @@ def logits(objective: Objective, feed: Feed, *, rank: int, processes: int, devic
     finally:
         for module in training:  # each by itself: frozen batch-norms stay in evaluation mode
             module.training = True
-        shards.free(objective)
+        dtensor.free(objective)
     rows = torch.cat([index[: len(part)] for (index, _), part in zip(pieces, parts, strict=True)])
     values = torch.cat([scores[: len(part)] for (_, scores), part in zip(pieces, parts, strict=True)])
     values, everyone = collectives.gather(values, rows.to(values.device))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from probe.train import shards
+from probe.train.parallel import dtensor
 
 LEAST_SCALE = 1.0  # of fp16's losses: a gradient that overflows unscaled is too large by itself
 
@@ -67,7 +67,7 @@ class Engine:
             norm = self.norm()
         else:
             # torch's own: Accelerate's first compares lists of sharded parameters, which cannot be compared
-            norm = float(shards.whole(torch.nn.utils.clip_grad_norm_(self._members, self.clip)))
+            norm = float(dtensor.whole(torch.nn.utils.clip_grad_norm_(self._members, self.clip)))
         if not math.isfinite(norm) and (self.scaler is None or self.scaler.get_scale() < LEAST_SCALE):
             return norm
         self._step()
@@ -80,7 +80,7 @@ class Engine:
             for name, value in memory.items():
                 key = f"{parameter}.{name}"
                 if isinstance(value, Tensor):
-                    tensors[key] = shards.whole(value.detach()).cpu()
+                    tensors[key] = dtensor.whole(value.detach()).cpu()
                 elif value is not None:
                     numbers[key] = value
         return tensors, numbers
@@ -92,7 +92,7 @@ class Engine:
             number, _, name = key.partition(".")
             of = self._members[int(number)]
             if isinstance(value, Tensor) and value.shape == of.shape:  # not a count of steps
-                value = shards.like(of, value)
+                value = dtensor.like(of, value)
             memory.setdefault(int(number), {})[name] = value
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": memory, "param_groups": groups})
@@ -115,4 +115,4 @@ class Sharded(Engine):
 
     def norm(self) -> float:
         gradients = [p.grad for p in self._members if p.grad is not None]
-        return float(shards.whole(torch.nn.utils.get_total_norm(gradients)))  # of every process's part
+        return float(dtensor.whole(torch.nn.utils.get_total_norm(gradients)))  # of every process's part

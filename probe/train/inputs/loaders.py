@@ -22,8 +22,8 @@ from probe.data.decode import BadImage
 from probe.data.images import passing
 from probe.errors import UserError
 from probe.system.orphans import leave_with_parent
-from probe.train.batch import Batch
-from probe.train.streams import seed as stream
+from probe.train.inputs.batch import Batch
+from probe.train.seeding import seed as stream
 
 Indices = NDArray[np.int64]
 Pixels = Callable[[Any], Tensor]  # a PIL image -> uint8 channels x height x width

@@ -16,7 +16,7 @@ from probe.core.class_stats import ClassStats
 from probe.core.scaling import NEUTRAL, Scaling
 from probe.errors import UserError
 from probe.heads import Adapter, Cosine, Head, Linear
-from probe.train.streams import seed as stream
+from probe.train.seeding import seed as stream
 
 if TYPE_CHECKING:
     from probe.probing.exact import ProbeProblem

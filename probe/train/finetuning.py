@@ -22,15 +22,19 @@ from probe.heads import Head, export
 from probe.heads.fitted import FittedHead
 from probe.recipe import Recipe
 from probe.recipe.train_settings import TrainConfig
-from probe.train import augment, families, runtime, switches, weights, wise
-from probe.train.building import check, make_head, make_method
-from probe.train.feed import ImageFeed, default_workers
+from probe.train import family_defaults
+from probe.train.build import check, make_head, make_method
+from probe.train.inputs import augment
+from probe.train.inputs.concat import Samples
+from probe.train.inputs.loaders import ImageFeed, default_workers
 from probe.train.loop import Task, Training
-from probe.train.network import Network
-from probe.train.rates import Search
-from probe.train.samples import Samples
-from probe.train.start import Start, automatic, set_head
-from probe.train.streams import seed as stream
+from probe.train.lr_search import Search
+from probe.train.model import encoder_options, wise_ft
+from probe.train.model import tuned_weights as weights
+from probe.train.model.head_init import Start, automatic, set_head
+from probe.train.model.network import Network
+from probe.train.parallel import accelerator as runtime
+from probe.train.seeding import seed as stream
 
 if TYPE_CHECKING:
     from probe.methods.base import Method
@@ -40,7 +44,7 @@ JUDGES = 1000  # held-out rows that a search for the rate looks at, at most
 
 
 @dataclass(frozen=True)
-class Tuned:
+class FinetunedModel:
     """What fine-tuning left: everything that classifies, and what the test images got."""
 
     backbone: Any  # with the kept weights, frozen, on the CPU
@@ -54,7 +58,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Job:
+class FinetuneJob:
     """A recipe's fine-tuning with one seed, before it starts."""
 
     recipe: Recipe
@@ -66,14 +70,14 @@ class Job:
     trained: NDArray[np.int64]  # rows of `samples` that are trained on
     test: Samples
     accelerator: Any
-    family: families.Family
+    family: family_defaults.Family
     settings: TrainConfig  # the recipe's, with all that it leaves open filled in
 
     @property
     def num_classes(self) -> int:
         return len(self.data.class_names)
 
-    def starting(self, head: Head) -> Job:
+    def starting(self, head: Head) -> FinetuneJob:
         """The same, with what `start: auto` means for this head."""
         if self.settings.start != "auto":
             return self
@@ -113,7 +117,7 @@ def finetune(
     pose: Callable[[Any], ProbeProblem] | None = None,
     ids: Mapping[str, Sequence[str]] | None = None,
     show: bool = True,
-) -> Tuned:
+) -> FinetunedModel:
     """Train as the recipe says, in `folder`, which keeps checkpoints, the log and the tuned weights.
 
     `held` counts rows over train and, where there is one, val; `ids` names the usable samples of each split,
@@ -139,7 +143,7 @@ def finetune(
     dropped = _switch_on(job)
     training = _training(job, method, head, scaling, folder, digest, show, search)
     training.run()
-    switches.restore(dropped)
+    encoder_options.restore(dropped)
     return _finish(job, training, scaling, folder, begin)
 
 
@@ -150,7 +154,7 @@ def _job(
     seed: int,
     folder: Path | None = None,
     ids: Mapping[str, Sequence[str]] | None = None,
-) -> Job:
+) -> FinetuneJob:
     # the seed is that of nets from scratch, which draw their weights
     backbone = backbones.load(**recipe.backbone.model_dump(), seed=stream(seed, "backbone"))
     for name in data.splits:
@@ -158,8 +162,8 @@ def _job(
     samples = Samples.of(data, [name for name in data.splits if name != "test"], ids)
     everything = np.arange(len(samples))
     trained = np.setdiff1d(everything, held) if recipe.train.selects else everything
-    family = families.family(backbone)
-    return Job(
+    family = family_defaults.family(backbone)
+    return FinetuneJob(
         recipe,
         data,
         held,
@@ -170,11 +174,11 @@ def _job(
         test=Samples.of(data, ["test"], ids),
         accelerator=runtime.accelerator(recipe.train, folder),
         family=family,
-        settings=families.resolve(recipe.train, family, len(trained)),
+        settings=family_defaults.resolve(recipe.train, family, len(trained)),
     )
 
 
-def _start(job: Job, pose: Callable[[Any], ProbeProblem] | None) -> Start:
+def _start(job: FinetuneJob, pose: Callable[[Any], ProbeProblem] | None) -> Start:
     def frozen() -> ProbeProblem:
         assert pose is not None, "the starts means and probe need the frozen problem"
         return pose(job.backbone)
@@ -192,7 +196,7 @@ def _start(job: Job, pose: Callable[[Any], ProbeProblem] | None) -> Start:
     )
 
 
-def _search(job: Job, head: Head, start: Start) -> Search | None:
+def _search(job: FinetuneJob, head: Head, start: Start) -> Search | None:
     """What finds the rate, where the recipe gives none; its trials learn nothing from the held-out rows."""
     if job.settings.lr is not None:
         return None
@@ -205,7 +209,7 @@ def _search(job: Job, head: Head, start: Start) -> Search | None:
     set_head(job.settings.start, other, replace(start, trained=kept))
     rng = np.random.default_rng(stream(job.seed, "judges"))
     judges = np.sort(rng.permutation(job.held)[:JUDGES])
-    _, row = families.row(job.family, job.settings.optimizer)
+    _, row = family_defaults.row(job.family, job.settings.optimizer)
     return Search(
         row.rates,
         feed=job.feed(job.samples.subset(kept)),
@@ -214,16 +218,16 @@ def _search(job: Job, head: Head, start: Start) -> Search | None:
     )
 
 
-def _switch_on(job: Job) -> list[Any]:
+def _switch_on(job: FinetuneJob) -> list[Any]:
     s, encoder = job.settings, job.backbone.encoder
     encoder.requires_grad_(True)
     if s.grad_checkpointing:
-        switches.checkpoint_activations(encoder)
-    return switches.drop_paths(encoder, s.drop_path) if s.drop_path else []
+        encoder_options.checkpoint_activations(encoder)
+    return encoder_options.drop_paths(encoder, s.drop_path) if s.drop_path else []
 
 
 def _training(
-    job: Job,
+    job: FinetuneJob,
     method: Method,
     head: Head,
     scaling: Scaling,
@@ -254,26 +258,28 @@ def _training(
         show=show,
         accelerator=job.accelerator,
         search=search,
-        about={"settings": families.described(s, job.family)},
+        about={"settings": family_defaults.described(s, job.family)},
     )
 
 
-def _finish(job: Job, training: Training, scaling: Scaling, folder: Path, begin: FittedHead | None) -> Tuned:
+def _finish(
+    job: FinetuneJob, training: Training, scaling: Scaling, folder: Path, begin: FittedHead | None
+) -> FinetunedModel:
     """Choose between start and end where asked, look at the test images, and save."""
     s, network = job.settings, training.network
     test = job.feed(job.test)
     record: dict[str, Any] = {"epochs": training.progress.epochs, "micro_batch": training.micro_batch}
-    record["settings"] = {**families.described(s, job.family), "lr": training.rate}
+    record["settings"] = {**family_defaults.described(s, job.family), "lr": training.rate}
     if training.progress.found is not None:
         record["search"] = training.progress.found
     if training.progress.best is not None:
         record["best_epoch"] = training.progress.best["epoch"]
     end = network.snapshot()
     if s.wise:
-        rows = [_at(job, training, wise.between(training.start, end, a), a) for a in s.wise]
+        rows = [_at(job, training, wise_ft.between(training.start, end, a), a) for a in s.wise]
         alpha = max(rows, key=lambda row: row["validation"])["alpha"] if len(rows) > 1 else s.wise[0]
         record |= {"wise": rows, "alpha": alpha}
-        network.take(wise.between(training.start, end, alpha))
+        network.take(wise_ft.between(training.start, end, alpha))
     if s.selects:
         kept = network.snapshot()
         first, last = (_at(job, training, state)["validation"] for state in (training.start, kept))
@@ -286,10 +292,10 @@ def _finish(job: Job, training: Training, scaling: Scaling, folder: Path, begin:
         weights.save(job.backbone, path)
     training.accelerator.wait_for_everyone()
     head = export.fitted(trained.network.head, scaling)
-    return Tuned(job.backbone, head, path, scores, trained.method.loss, begin, record, held)
+    return FinetunedModel(job.backbone, head, path, scores, trained.method.loss, begin, record, held)
 
 
-def _at(job: Job, training: Training, state: dict[str, Tensor], alpha: float = 1.0) -> dict[str, Any]:
+def _at(job: FinetuneJob, training: Training, state: dict[str, Tensor], alpha: float = 1.0) -> dict[str, Any]:
     """Take these weights, of one alpha, and see how they validate."""
     held = training.task.held
     if held is None:

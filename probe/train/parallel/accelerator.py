@@ -14,12 +14,12 @@ from probe.core.collectives import leave_at_exit
 from probe.errors import UserError
 from probe.recipe.train_settings import TrainConfig
 from probe.system import world
-from probe.train import deepspeed_file, sharding
-from probe.train.engine import Engine, Sharded
-from probe.train.launch import check_world
+from probe.train.parallel import deepspeed_config, fsdp_config
+from probe.train.parallel.engine import Engine, Sharded
+from probe.train.parallel.launch import check_world
 
 if TYPE_CHECKING:
-    from probe.train.rehearsal import Rehearsed
+    from probe.train.parallel.dry_run import Rehearsed
 
 TRACKING = "tracking"
 PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
@@ -37,9 +37,9 @@ def accelerator(settings: TrainConfig, folder: Path | None = None) -> Any:
     for tracker in settings.trackers:
         if find_spec(tracker) is None:
             raise UserError(f"the tracker {tracker} is not installed; pip install {tracker}, or leave it out")
-    plugin = sharding.check(settings) if sharding.asked() else None
-    if deepspeed_file.asked() is not None:
-        sharding.check_recipe(settings)
+    plugin = fsdp_config.check(settings) if fsdp_config.asked() else None
+    if deepspeed_config.asked() is not None:
+        fsdp_config.check_recipe(settings)
     # Accelerate imports DeepSpeed wherever it is installed, which then says on stdout what it found.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     AcceleratorState._reset_state()  # a process may train several times, in different precisions
@@ -53,8 +53,8 @@ def accelerator(settings: TrainConfig, folder: Path | None = None) -> Any:
         project_dir=(folder or Path()) / TRACKING if settings.trackers else None,
     )
     if plugin is not None:
-        sharding.honour(found, plugin)
-    sharding.check_kind(found.distributed_type.value)
+        fsdp_config.honour(found, plugin)
+    fsdp_config.check_kind(found.distributed_type.value)
     if found.distributed_type.value == "DEEPSPEED":
         raise UserError("start DeepSpeed with --accelerate-config FILE, not by Accelerate's own launcher")
     leave_at_exit()
@@ -81,9 +81,9 @@ def engine(
     accelerator: Any, objective: Any, optimizer: Any, *, clip: float | None, rehearsed: Rehearsed | None
 ) -> Engine:
     """What trains `objective` in the way that this world was started."""
-    zero = deepspeed_file.asked()
+    zero = deepspeed_config.asked()
     if zero is not None and rehearsed is not None:
-        from probe.train.zero import Zero
+        from probe.train.parallel.deepspeed import Zero
 
         if accelerator.native_amp:
             objective.forward = accelerator.autocast()(objective.forward)
@@ -100,7 +100,7 @@ def _shard(accelerator: Any, objective: Any, optimizer: Any) -> tuple[Any, Any]:
     """Split the weights in place; evaluation gathers them as a training step does."""
     from torch.distributed.fsdp import register_fsdp_forward_method
 
-    sharding.check_weights(objective, accelerator.state.fsdp_plugin)
+    fsdp_config.check_weights(objective, accelerator.state.fsdp_plugin)
     if accelerator.native_amp:  # Accelerate leaves it to a policy, see `sharding.honour`
         objective.forward = accelerator.autocast()(objective.forward)
     split, prepared = accelerator.prepare(objective, optimizer)

@@ -21,10 +21,11 @@ from torch.nn import functional as F
 
 from probe.core import collectives
 from probe.system.progress import bar
-from probe.train import optim, schedule, shards
-from probe.train.feed import Feed
-from probe.train.stop import Stopped
-from probe.train.window import Diverged
+from probe.train import optim, schedule
+from probe.train.inputs.loaders import Feed
+from probe.train.parallel import dtensor
+from probe.train.signals import Stopped
+from probe.train.step import Diverged
 
 if TYPE_CHECKING:
     from probe.train.loop import Training
@@ -52,7 +53,7 @@ class Search:
         What a trial came to is saved: a search that was killed goes on with the rates that are left.
         """
         steps, done = trial_steps(training, len(self.rates)), training.progress.trials
-        method, scaler = shards.snapshot(training.method.state_dict()), training.accelerator.scaler
+        method, scaler = dtensor.snapshot(training.method.state_dict()), training.accelerator.scaler
         scale = None if scaler is None else scaler.state_dict()
         y = torch.as_tensor(np.array(self.held.labels))
         with bar("finding the rate", len(self.rates) * steps, "steps", show=training.show) as advance:
@@ -60,7 +61,7 @@ class Search:
             for rate in (0.0, *self.rates)[len(done) :]:
                 training.restart(self.head)
                 end = self._end(training, rate, steps, advance) if rate else training.evaluate(self.held)
-                shards.load(training.method, method)
+                dtensor.load(training.method, method)
                 if scaler is not None:
                     scaler.load_state_dict(scale)
                 training.restart()

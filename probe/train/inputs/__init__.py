@@ -1,0 +1,1 @@
+"""What a training step is fed: samples in order, batches, random views."""

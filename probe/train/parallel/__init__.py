@@ -1,0 +1,1 @@
+"""Several processes: launching them, and what shards a model or its optimiser."""
