@@ -25,7 +25,7 @@ from probe import compare
 from probe.evaluation import groups
 from probe.evaluation.summary import Bench, MethodOutcome, gain_over, judge
 from probe.recipe import Recipe
-from probe.report import page
+from probe.report.html import page
 from probe.reuse import Present
 
 JUDGE_SECONDS, COMPARISON_SECONDS = 5.0, 10.0  # wanted: at most

@@ -73,7 +73,7 @@ def run(
         if (remark := processes_remark(recipe, world.total)) is not None:
             click.echo(remark, err=True)
         sys.exit(launch(world, sys.argv[1:]))
-    from probe.report import terminal
+    from probe.report.text import run as terminal
     from probe.run import run as run_recipe
 
     finished = run_recipe(recipe, cache=cache, out=out)
@@ -153,7 +153,7 @@ def compare(
     probe compare runs/clip-rn50-pets-erm-1a2b3c4d runs/mocov2-rn50-pets-erm-5e6f7a8b
     """
     from probe import compare as comparing
-    from probe.report import comparison_terminal
+    from probe.report.text import comparison as comparison_terminal
 
     comparison, folder = comparing.command(words, **grid, cache=cache, out=out)
     if as_json:
@@ -195,7 +195,7 @@ def extract(
 @json_flag
 def backbones(as_json: bool) -> None:
     """List the backbones that can be probed."""
-    from probe.report import listings
+    from probe.report.text import listings
 
     listings.backbones(as_json)
 
@@ -204,7 +204,7 @@ def backbones(as_json: bool) -> None:
 @json_flag
 def datasets(as_json: bool) -> None:
     """List the data sets that have a name."""
-    from probe.report import listings
+    from probe.report.text import listings
 
     listings.datasets(as_json)
 
@@ -213,7 +213,7 @@ def datasets(as_json: bool) -> None:
 @json_flag
 def methods(as_json: bool) -> None:
     """List the training methods."""
-    from probe.report import listings
+    from probe.report.text import listings
 
     listings.methods(as_json)
 
@@ -229,7 +229,7 @@ def cache() -> None:
 def cache_ls(cache: Path | None, as_json: bool) -> None:
     """List the entries, newest first."""
     from probe.features import inventory
-    from probe.report import listings
+    from probe.report.text import listings
 
     listings.cache(inventory.entries(cache), as_json)
 

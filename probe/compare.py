@@ -172,8 +172,9 @@ def save(
     comparison: Mapping[str, Any], folder: Path, *, plots: bool = False, cache: Path | None = None
 ) -> Path:
     """Write the comparison as JSON, CSV, Markdown, LaTeX and a page, and its charts as files."""
-    from probe.report import comparison_page, exports
-    from probe.report import plots as static
+    from probe.report.charts import static
+    from probe.report.html import comparison as comparison_page
+    from probe.report.text import exports
     from probe.system.atomic import staged_folder, write_atomic
 
     writers: dict[str, Callable[[Mapping[str, Any]], str]] = {

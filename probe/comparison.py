@@ -14,7 +14,8 @@ from probe.evaluation.significance import holm
 from probe.evaluation.summary import Bench, Groups, MethodOutcome, corrected, gain_over, judge
 from probe.recipe import Recipe, build, group_source
 from probe.reference import SAME
-from probe.report import runs, words
+from probe.report import runs
+from probe.report.text import format
 from probe.system import checksums
 
 SCHEMA = 1
@@ -52,7 +53,7 @@ def row_of(recipe: Recipe, folder: Path, result: Mapping[str, Any], *, reused: b
         "backbone": recipe.backbone.name,
         "method": recipe.label,
         "seeds": len(result["seeds"]),
-        "groups_by": words.groups(result),
+        "groups_by": format.groups(result),
         "run": folder.name,
         "reused": reused,
         "statistics": statistics(result),
@@ -108,7 +109,7 @@ def _ranking(rows: Sequence[Row], key: str) -> list[Row]:
 
 def _remarks(rows: Sequence[Row]) -> list[str]:
     said = []
-    said += [words.FEW_SEEDS[n] for n in sorted({row["seeds"] for row in rows} & set(words.FEW_SEEDS))]
+    said += [format.FEW_SEEDS[n] for n in sorted({row["seeds"] for row in rows} & set(format.FEW_SEEDS))]
     if rows and not any(hardest(row)["gain"] for row in rows):
         said.append("only the reference was run: name another method to see gains")
     return said

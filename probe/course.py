@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from probe.evaluation import metrics, predictions
 from probe.evaluation.summary import Bench, MethodOutcome, overall_gain
-from probe.report import words
+from probe.report.text import format
 from probe.train.lr_search import DIVERGED
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _accuracy(outcome: MethodOutcome | None, bench: Bench) -> dict[str, float] |
 def _harm(gain: dict[str, Any] | None, before: str, fits: Sequence[Fit]) -> list[str]:
     """Training that made things worse says so: clearly on the test images, or on held-out rows."""
     if gain is not None and gain["clear"] and gain["mean"] < 0:
-        lost = words.gained(gain).lstrip(words.MINUS)
+        lost = format.gained(gain).lstrip(format.MINUS)
         return [f"training ended {lost} points below its {before}; {WAYS_OUT}"]
     held = [fit.record["held_out"] for fit in fits if "held_out" in fit.record]
     fell = sum(row["start"] - row["end"] for row in held) / max(1, len(held))

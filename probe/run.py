@@ -35,7 +35,7 @@ from probe.probing.exact import PLAIN, Fit, ProbeProblem
 from probe.ranking import Ranker
 from probe.recipe import Recipe
 from probe.reference import PROBE, SAME, Trained
-from probe.report import page, thumbnails
+from probe.report.html import page, thumbnails
 from probe.system import checksums
 from probe.system.atomic import staged_folder, write_atomic
 from probe.system.cache_dir import OTHER_RUN, check_owner

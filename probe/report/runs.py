@@ -11,7 +11,7 @@ from typing import Any
 
 from backbones import reading
 from probe.errors import UserError
-from probe.report import page, thumbnails
+from probe.report.html import page, thumbnails
 from probe.system import checksums
 from probe.system.atomic import write_atomic
 from probe.system.safe_text import visible
@@ -81,11 +81,10 @@ def report(source: Path, *, groups: str | None = None, plots: bool = False) -> R
             path = write_page(folder, result)
     drawn: list[Path] = []
     if plots:
-        from probe.report import charts, panels
-        from probe.report import plots as static
+        from probe.report.charts import diagnostics, results, static
 
         shown = visible(result)
         with understood(source):
-            figures = [*charts.of_result(shown), *panels.of_result(shown)]
+            figures = [*results.of_result(shown), *diagnostics.of_result(shown)]
         drawn = static.save(figures, folder / "plots")
     return Report(path, result, drawn)

@@ -10,8 +10,10 @@ import vl_convert
 from rich.console import Console
 
 from probe import comparison as comparing
-from probe.report import comparison_page, comparison_terminal, exports
-from probe.report.chart import Chart, shade
+from probe.report.charts.base import Chart, shade
+from probe.report.html import comparison as comparison_page
+from probe.report.text import comparison as comparison_terminal
+from probe.report.text import exports
 
 
 def statistic(accuracy, gain=None, clear=False):

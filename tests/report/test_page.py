@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from probe.report import page
+from probe.report.html import page
 from probe.system.safe_text import printable
 
 EVIL = "</script><script>alert(1)</script>"

@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 import pytest
 from rich.cells import cell_len
 
-from probe.report import terminal
+from probe.report.text import run
 
 LONG = "a class name that is far too long for any table on a terminal of eighty columns"
 NAMES = [
@@ -31,7 +31,7 @@ def shown(simulate):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "80")
         with redirect_stdout(io.StringIO()) as out:
-            terminal.show(result, folder)
+            run.show(result, folder)
     return out.getvalue().splitlines(), folder
 
 

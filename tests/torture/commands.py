@@ -11,7 +11,7 @@ import click
 import vl_convert
 
 from probe.cli import main
-from probe.report import page
+from probe.report.html import page
 from torture.answers import command
 from torture.finished import run, without_charts
 from torture.jail import SECONDS, jailed

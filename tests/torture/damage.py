@@ -18,7 +18,8 @@ from train import training_world as blobs
 
 from probe import compare, features, predict
 from probe.cli import main
-from probe.report import page, runs
+from probe.report import runs
+from probe.report.html import page
 from probe.system import digest_index
 from probe.train import checkpoint
 from torture.children import succeed

@@ -12,7 +12,8 @@ from probe import recipe
 from probe.features import inventory
 from probe.features.cache_key import SHORT
 from probe.features.store import MANIFEST, SHARD_NAME
-from probe.report import page, runs
+from probe.report import runs
+from probe.report.html import page
 from probe.system.sealed_json import canonical, digest, sealed
 from torture.answers import parsed
 from torture.coverage_guided import changed, fuzz

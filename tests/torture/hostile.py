@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from probe.report import page
+from probe.report.html import page
 from torture.answers import command
 from torture.finished import run, without_charts
 from torture.images import painted

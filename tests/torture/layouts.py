@@ -10,7 +10,7 @@ from random import Random
 from PIL import Image
 
 from probe import data
-from probe.report import page
+from probe.report.html import page
 from torture.answers import command, parsed
 from torture.finished import without_charts
 from torture.jail import SECONDS, jailed

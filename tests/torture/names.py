@@ -16,7 +16,10 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from probe import comparison
-from probe.report import comparison_page, comparison_terminal, exports, page, terminal
+from probe.report.html import comparison as comparison_page
+from probe.report.html import page
+from probe.report.text import comparison as comparison_terminal
+from probe.report.text import exports, run
 from torture.answers import command
 from torture.finished import without_charts
 from torture.jail import SECONDS, jailed
@@ -174,7 +177,7 @@ def prepare_runs(folder: Path) -> Case:
             "remarks": [name(luck)],
             "timing": {"total": 1.0},
         }
-        check_text(shown(terminal.show, {**result, **more}, name(luck)))
+        check_text(shown(run.show, {**result, **more}, name(luck)))
 
     return case
 

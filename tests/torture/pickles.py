@@ -21,7 +21,7 @@ import probe
 from probe import data, recipe
 from probe.evaluation import external, groups
 from probe.features import inventory
-from probe.report import page
+from probe.report.html import page
 from probe.train import checkpoint
 from torture.answers import command, parsed
 from torture.finished import run, without_charts

@@ -17,7 +17,7 @@ for library in (
         "probe.run",
         "probe.report.runs",
     ),
-    *("probe.report.comparison_page", "probe.report.comparison_terminal", "probe.report.terminal"),
+    *("probe.report.html.comparison", "probe.report.text.comparison", "probe.report.text.run"),
     "probe.train.learning",
 ):
     import_module(library)

@@ -9,7 +9,7 @@ from random import Random
 
 import torch
 
-from probe.report import page
+from probe.report.html import page
 from probe.system import world
 from probe.train import checkpoint
 from torture.answers import check_line, command

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from probe import data
-from probe.report import page
+from probe.report.html import page
 from torture.answers import command, parsed
 from torture.finished import run, without_charts
 from torture.images import damaged, painted

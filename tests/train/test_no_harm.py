@@ -114,7 +114,7 @@ def ruined(vit, digits, **train):
 def test_a_training_that_ends_below_its_start_says_so_and_what_to_try(
     vit, digits, cache, tmp_path, capsys, start
 ):
-    from probe.report.terminal import show
+    from probe.report.text.run import show
 
     done = run(ruined(vit, digits, start=start), cache=cache, out=tmp_path)
     training = done.result["training"]

@@ -14,7 +14,7 @@ from probe import recipe
 from probe.cli import main
 from probe.errors import UserError
 from probe.evaluation import groups
-from probe.report import terminal
+from probe.report.text import run as terminal
 from probe.reuse import Present
 from probe.run import run
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from probe.report import words
-from probe.report.markup import element, text
-from probe.report.words import gained, interval, percent
+from probe.report.html.markup import element, text
+from probe.report.text import format
+from probe.report.text.format import gained, interval, percent
 
 Row = Mapping[str, Any]  # of `test.by_class`
 SEARCH = (
@@ -91,7 +91,7 @@ def columns(result: Mapping[str, Any]) -> Iterator[Column]:
     yield Column("accuracy %", _bar, lambda row: row["accuracy"])
     yield Column("95 %", lambda row: interval(row["ci"]), sortable=False, optional=True)
     if result.get("reference"):
-        name = words.against(versus.get("method", "reference"), versus.get("how"))
+        name = format.against(versus.get("method", "reference"), versus.get("how"))
         yield _reference(result["reference"], name)
     if versus.get("by_class"):
         yield from _gains({row["name"]: row for row in versus["by_class"]})
@@ -116,7 +116,7 @@ def _reference(reference: Mapping[str, Any], name: str) -> Column:
 def _gains(gains: Mapping[str, Row]) -> Iterator[Column]:
     def said(row: Row) -> str:
         gain = gains[row["name"]]
-        return words.verdict(gain if gain["mean"] is not None else None)
+        return format.verdict(gain if gain["mean"] is not None else None)
 
     yield Column("gain", lambda row: gained(gains[row["name"]]), lambda row: gains[row["name"]]["mean"])
-    yield Column("verdict", said, numeric=False, style=lambda row: f"verdict {words.TONE[said(row)]}")
+    yield Column("verdict", said, numeric=False, style=lambda row: f"verdict {format.TONE[said(row)]}")

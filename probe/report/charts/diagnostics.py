@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from probe.report.chart import HEIGHT, Chart, hint, lines, quantity, series, shade
-from probe.report.forms import CLASS, View, against_accuracy, along_classes, boxes, distribution
+from probe.report.charts.base import HEIGHT, Chart, hint, lines, quantity, series, shade
+from probe.report.charts.shapes import CLASS, View, against_accuracy, along_classes, boxes, distribution
 
 Result = Mapping[str, Any]
 Panel = Callable[[View], Chart | None]

@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from probe.report import words
+from probe.report.text import format
 from probe.system.safe_text import printable
 
 Comparison = Mapping[str, Any]
@@ -33,15 +33,15 @@ LATEX = {
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
-    words.MINUS: "$-$",
-    words.UNKNOWN: "--",
+    format.MINUS: "$-$",
+    format.UNKNOWN: "--",
 }
 MARKDOWN = {c: f"\\{c}" for c in "\\`*_[]|#~"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
 def legend(comparison: Comparison) -> str:
     """What the brackets and the stars mean."""
-    return LEGEND.format(reference=words.against(comparison["reference"], comparison.get("how")))
+    return LEGEND.format(reference=format.against(comparison["reference"], comparison.get("how")))
 
 
 def columns(comparison: Comparison) -> list[str]:
@@ -51,10 +51,10 @@ def columns(comparison: Comparison) -> list[str]:
 def cell(statistic: Mapping[str, Any] | None) -> str:
     """`59.6 (+3.2*)`."""
     if statistic is None or statistic["accuracy"] is None:
-        return words.UNKNOWN
+        return format.UNKNOWN
     gain = statistic["gain"]
-    shown = words.percent(statistic["accuracy"])
-    return shown if gain is None else f"{shown} ({words.gained(gain)}{'*' if gain['clear'] else ''})"
+    shown = format.percent(statistic["accuracy"])
+    return shown if gain is None else f"{shown} ({format.gained(gain)}{'*' if gain['clear'] else ''})"
 
 
 def by_data(comparison: Comparison) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
@@ -80,7 +80,7 @@ def csv(comparison: Comparison) -> str:
                 *(s["ci"] or (None, None)),
                 gain.get("mean"),
                 *gain.get("ci", (None, None)),
-                *(gain.get("p"), gain.get("p_holm"), words.verdict(s["gain"]) if gain else None),
+                *(gain.get("p"), gain.get("p_holm"), format.verdict(s["gain"]) if gain else None),
                 *(s["relative"], row["run"]),
             ]
             writer.writerow([harmless(v) for v in values])
@@ -109,7 +109,7 @@ def markdown(comparison: Comparison) -> str:
         # the stars of clear gains must not start emphasis
         lines = [[*line[:2], *(v.replace("*", "\\*") for v in line[2:])] for line in lines]
         parts.append(
-            f"### {escaped(words.data(data), MARKDOWN)}\n\n{_grid(heading, lines, right=len(names))}"
+            f"### {escaped(format.data(data), MARKDOWN)}\n\n{_grid(heading, lines, right=len(names))}"
         )
         gains = [
             [*_labels(row, MARKDOWN), *(_gain_interval(row["statistics"].get(n)) for n in names)]
@@ -134,7 +134,7 @@ def _labels(row: Mapping[str, Any], rules: Mapping[str, str]) -> list[str]:
 
 def _gain_interval(statistic: Mapping[str, Any] | None) -> str:
     gain = statistic and statistic["gain"]
-    return words.gain_interval(gain["ci"]) if gain else words.UNKNOWN
+    return format.gain_interval(gain["ci"]) if gain else format.UNKNOWN
 
 
 def _grid(heading: Sequence[str], lines: Sequence[Sequence[str]], right: int) -> str:
@@ -154,7 +154,7 @@ def latex(comparison: Comparison) -> str:
     for data, rows in by_data(comparison):
         lines += [
             r"\hline",
-            rf"\multicolumn{{{len(names) + 2}}}{{l}}{{\textit{{{escaped(words.data(data), LATEX)}}}}} \\",
+            rf"\multicolumn{{{len(names) + 2}}}{{l}}{{\textit{{{escaped(format.data(data), LATEX)}}}}} \\",
         ]
         for row in rows:
             values = [escaped(cell(row["statistics"].get(n)), LATEX) for n in names]

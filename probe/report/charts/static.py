@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from probe.report.chart import Chart
+from probe.report.charts.base import Chart
 from probe.system.atomic import write_atomic
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from probe.report.chart import HEIGHT, Chart, Spec, hint, lines, quantity, series, shade
+from probe.report.charts.base import HEIGHT, Chart, Spec, hint, lines, quantity, series, shade
 
 LEVELS = 41  # quantiles of every stored distribution, from 0 to 1
 CLASS = {"rank": "rank", "class": "class", "group": "group", "accuracy": "accuracy %"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from probe.report import words
-from probe.report.charts import method_of
-from probe.report.markup import definitions, element, table, text
-from probe.report.words import gain_interval, gained, interval, percent, plural
+from probe.report.charts.results import method_of
+from probe.report.html.markup import definitions, element, table, text
+from probe.report.text import format
+from probe.report.text.format import gain_interval, gained, interval, percent, plural
 
 Result = Mapping[str, Any]
 
@@ -31,7 +31,7 @@ def subtitle(result: Result) -> str:
     if result.get("seeds"):
         parts.append(plural(len(result["seeds"]), "seed"))
     if result.get("groups_by"):
-        parts.append(words.groups(result))
+        parts.append(format.groups(result))
     return text(", ".join(parts))
 
 
@@ -48,15 +48,15 @@ def _gain(gain: Mapping[str, Any] | None, reference: str) -> str:
     """`+2.0 over erm (+0.4 to +3.6): better`, coloured by what it says."""
     if gain is None:
         return ""
-    said = words.verdict(gain)
+    said = format.verdict(gain)
     inside = f"{gained(gain)} over {text(reference)} ({gain_interval(gain['ci'])}): {said}"
-    return element("span", inside, cls=words.TONE[said])
+    return element("span", inside, cls=format.TONE[said])
 
 
 def cards(result: Result) -> str:
     """The headline: overall, hardest group, fairness, the worst class."""
     test, versus = result["test"], result.get("versus")
-    reference = words.against(versus["method"], versus.get("how")) if versus else ""
+    reference = format.against(versus["method"], versus.get("how")) if versus else ""
     gains = versus["gain"] if versus else {}
     unit = element("small", " %")
     shown = [
@@ -107,7 +107,7 @@ def cards(result: Result) -> str:
 
 def remarks_of(result: Result) -> str:
     """What to keep in mind about a run."""
-    return remarks(words.remarks(result))
+    return remarks(format.remarks(result))
 
 
 def remarks(said: Sequence[str]) -> str:
@@ -129,7 +129,11 @@ def groups_table(result: Result) -> str:
             percent(group["accuracy"]),
             interval(group["ci"]),
             percent(group["ece"]),
-            *([_gain(gains.get(name), words.against(versus["method"], versus.get("how")))] if versus else []),
+            *(
+                [_gain(gains.get(name), format.against(versus["method"], versus.get("how")))]
+                if versus
+                else []
+            ),
         ]
         for by, (groups, gains) in tables.items()
         for name, group in groups.items()

@@ -11,11 +11,11 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from probe.report import exports, words
-from probe.report.terminal import cell, plain, write
+from probe.report.text import exports, format
+from probe.report.text.run import cell, plain, write
 from probe.system.safe_text import printable
 
-STYLES = {"better": "green", "worse": "red", words.NO_CHANGE: "dim"}
+STYLES = {"better": "green", "worse": "red", format.NO_CHANGE: "dim"}
 METHOD = 10  # columns of a method in the table; a longer one takes further lines, none is cut
 NAMED = 36  # columns of backbone, data set and method in the ranking
 RANKED = 10  # runs whose hard-class gain is shown with its interval
@@ -53,7 +53,7 @@ def _table(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Tabl
         cells = []
         for name in names:
             statistic = row["statistics"].get(name)
-            said = words.verdict(statistic["gain"]) if statistic and statistic["gain"] else ""
+            said = format.verdict(statistic["gain"]) if statistic and statistic["gain"] else ""
             cells.append(Text(exports.cell(statistic), style=STYLES.get(said, "")))
         table.add_row(cell(row["backbone"], 14), _method(row["method"]), *cells)
     return table
@@ -71,14 +71,14 @@ def _ranking(rows: list[Mapping[str, Any]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(cell(f"by gain on {plain(hardest, 20)}"), no_wrap=True)
     table.add_column("gain (95 %, Holm)", justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True, min_width=len(words.NO_CHANGE))
+    table.add_column("verdict", no_wrap=True, min_width=len(format.NO_CHANGE))
     several = len({row["data"] for row in rows}) > 1
     gains = [(row, list(row["statistics"].values())[-1]["gain"]) for row in rows]
     for row, gain in sorted(gains, key=lambda pair: -pair[1]["mean"])[:RANKED]:
-        said = words.verdict(gain)
-        on = f" {plain(words.data(row['data']), 10)}" if several else ""
+        said = format.verdict(gain)
+        on = f" {plain(format.data(row['data']), 10)}" if several else ""
         who = f"{plain(row['backbone'], 14)}{on} "
         who += plain(row["method"], NAMED - cell_len(who))
-        interval = f"{words.gained(gain)} ({words.gain_interval(gain['ci'])})"
+        interval = f"{format.gained(gain)} ({format.gain_interval(gain['ci'])})"
         table.add_row(Text(who), interval, Text(said, style=STYLES[said]))
     return table

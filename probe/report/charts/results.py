@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from probe.report import words
-from probe.report.chart import HEIGHT, Chart, hint, intervals, lines, quantity, series, shade
+from probe.report.charts.base import HEIGHT, Chart, hint, intervals, lines, quantity, series, shade
+from probe.report.text import format
 
 Result = Mapping[str, Any]
 
@@ -76,16 +76,16 @@ def group_gains(result: Result) -> Chart:
         "verdict": "verdict",
     }
     rows = [
-        (name.replace("_", " "), *(round(100 * v, 3) for v in (g["mean"], *g["ci"])), words.verdict(g))
+        (name.replace("_", " "), *(round(100 * v, 3) for v in (g["mean"], *g["ci"])), format.verdict(g))
         for name, g in versus["gain"].items()
         if g is not None
     ]
     order = [row[0] for row in rows]
-    call = f"datum.verdict === '{words.NO_CHANGE}' ? datum.verdict : 'clear'"
-    colour = {**series("call", ["clear", words.NO_CHANGE]), "legend": None}
+    call = f"datum.verdict === '{format.NO_CHANGE}' ? datum.verdict : 'clear'"
+    colour = {**series("call", ["clear", format.NO_CHANGE]), "legend": None}
     return Chart(
         "group-gains",
-        f"Gain over {words.against(versus['method'], versus.get('how'))}, in percentage points",
+        f"Gain over {format.against(versus['method'], versus.get('how'))}, in percentage points",
         "Dots are gains, bars 95 % intervals over images and seeds, corrected for their number (Holm). "
         "A bar that holds 0 is no clear change.",
         columns,

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from probe.methods import grammar
-from probe.report import words
+from probe.report.text import format
 from probe.system.safe_text import printable
 
 BLANK = Text("")
@@ -58,7 +58,7 @@ def sections(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield BLANK
     if result.get("margins"):
         yield _margins(result["margins"])
-    for remark in words.remarks(result):
+    for remark in format.remarks(result):
         yield Text(f"note: {printable(remark)}", style="yellow")
     yield _times(result["timing"])
 
@@ -89,7 +89,7 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
     test, versus = result["test"], result.get("versus")
     table = _table("classes", "right %", "95 % interval", first="left")
     if versus:
-        against = plain(words.against(versus["method"], versus.get("how")))
+        against = plain(format.against(versus["method"], versus.get("how")))
         table.add_column(Text(f"vs {against}\npoints (95 %, Holm)"), justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)
 
@@ -97,8 +97,8 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
         cells: list[str | Text] = [Text(label), percent(accuracy), " - ".join(percent(v) for v in ci)]
         if versus:
             gain = versus["gain"][key]
-            interval = words.gain_interval(gain["ci"], 2, "..")
-            cells += [f"{words.gained(gain, 2)} ({interval})", _verdict(gain)]
+            interval = format.gain_interval(gain["ci"], 2, "..")
+            cells += [f"{format.gained(gain, 2)} ({interval})", _verdict(gain)]
         table.add_row(*cells)
 
     row("overall", test["top1"], test["ci"], "overall")

@@ -13,10 +13,12 @@ from typing import Any
 
 from backbones import reading
 from probe.errors import UserError
-from probe.report import charts, panels, sections
-from probe.report.chart import DARK, LIGHT, Chart, theme
-from probe.report.class_table import class_table
-from probe.report.markup import element, json_in_script, text
+from probe.report.charts import diagnostics as panels
+from probe.report.charts import results as charts
+from probe.report.charts.base import DARK, LIGHT, Chart, theme
+from probe.report.html import sections
+from probe.report.html.class_table import class_table
+from probe.report.html.markup import element, json_in_script, text
 from probe.system.atomic import write_atomic
 from probe.system.cache_dir import cache_root, check_owner
 from probe.system.safe_text import visible
@@ -122,7 +124,7 @@ def _contents(body: Iterable[str]) -> str:
 
 @cache
 def _static(name: str) -> str:
-    return (resources.files("probe.report") / "static" / name).read_text(encoding="utf-8")
+    return (resources.files("probe.report.html") / "static" / name).read_text(encoding="utf-8")
 
 
 @cache

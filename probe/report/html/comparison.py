@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from probe.report import exports, words
-from probe.report.chart import HEIGHT, Chart, hint, intervals, lines, quantity, series, shade
-from probe.report.markup import element, table, text
-from probe.report.page import assemble, figure, section
-from probe.report.sections import remarks
-from probe.report.words import gain_interval, gained, percent, plural, signed
+from probe.report.charts.base import HEIGHT, Chart, hint, intervals, lines, quantity, series, shade
+from probe.report.html.markup import element, table, text
+from probe.report.html.page import assemble, figure, section
+from probe.report.html.sections import remarks
+from probe.report.text import exports, format
+from probe.report.text.format import gain_interval, gained, percent, plural, signed
 from probe.system.safe_text import visible
 
 Comparison = Mapping[str, Any]
@@ -29,7 +29,7 @@ def render(comparison: Comparison, *, keep: Path | None = None) -> str:
         body.append(section("ranking", "Ranking by hard-class gain", _rankings(comparison)))
     if comparison["failed"]:
         body.append(section("failed", "What failed", _failures(comparison)))
-    on = ", ".join(map(words.data, names["data"]))
+    on = ", ".join(map(format.data, names["data"]))
     title = f"{', '.join(names['method'])} on {on}" if rows else "Comparison"
     said = [plural(len(rows), "run"), *(plural(len(v), k) for k, v in names.items() if k != "data")]
     if comparison["remarks"]:
@@ -38,7 +38,7 @@ def render(comparison: Comparison, *, keep: Path | None = None) -> str:
 
 
 def reference(comparison: Comparison) -> str:
-    return words.against(comparison["reference"], comparison.get("how"))
+    return format.against(comparison["reference"], comparison.get("how"))
 
 
 def _tables(comparison: Comparison) -> str:
@@ -56,10 +56,10 @@ def _tables(comparison: Comparison) -> str:
             for row in rows
         ]
         parts.append(
-            element("h3", text(words.data(data)), title=data)
+            element("h3", text(format.data(data)), title=data)
             + element(
                 "div",
-                table(heading, body, caption=f"Accuracy % on {words.data(data)}", numeric=2),
+                table(heading, body, caption=f"Accuracy % on {format.data(data)}", numeric=2),
                 cls="scroll",
                 tabindex="0",
             )
@@ -69,15 +69,15 @@ def _tables(comparison: Comparison) -> str:
 
 def _cell(statistic: Mapping[str, Any] | None) -> str:
     if statistic is None or statistic["accuracy"] is None:
-        return words.UNKNOWN
+        return format.UNKNOWN
     gain = statistic["gain"]
     shown = percent(statistic["accuracy"])
     if gain is None:
         return shown
-    said = words.verdict(gain)
+    said = format.verdict(gain)
     hover = f"p after Holm {gain['p_holm']:.3g}: {said}"
     star = "*" if gain["clear"] else ""
-    bracket = element("span", f"({gained(gain)}{star})", cls=words.TONE[said], title=hover)
+    bracket = element("span", f"({gained(gain)}{star})", cls=format.TONE[said], title=hover)
     return f"{shown} {bracket}{element('small', gain_interval(gain['ci']), cls='interval')}"
 
 
@@ -128,10 +128,10 @@ def hard_gains(comparison: Comparison, rows: list[Mapping[str, Any]]) -> Chart:
     for row in rows:
         gain = list(row["statistics"].values())[-1]["gain"]
         if gain is not None:
-            label = f"{row['backbone']}, {words.data(row['data'])}, {row['method']}"
+            label = f"{row['backbone']}, {format.data(row['data'])}, {row['method']}"
             numbers = (round(100 * v, 3) for v in (gain["mean"], *gain["ci"]))
             values.append(
-                (label, row["method"], *numbers, float(f"{gain['p_holm']:.3g}"), words.verdict(gain))
+                (label, row["method"], *numbers, float(f"{gain['p_holm']:.3g}"), format.verdict(gain))
             )
     values.sort(key=lambda v: -v[2])
     colour = series("method", list(dict.fromkeys(row["method"] for row in rows)))
@@ -160,7 +160,7 @@ def relative_improvements(rows: list[Mapping[str, Any]]) -> Chart:
         "relative": "relative improvement %",
     }
     values = [
-        (words.data(row["data"]), row["backbone"], row["method"], name, round(100 * s["relative"], 3))
+        (format.data(row["data"]), row["backbone"], row["method"], name, round(100 * s["relative"], 3))
         for row in rows
         for name, s in row["statistics"].items()
         if name != "overall" and s["relative"] is not None

@@ -1,0 +1,1 @@
+"""Charts as Vega-Lite specifications: results, diagnostics, and files of their own."""

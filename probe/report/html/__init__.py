@@ -1,0 +1,1 @@
+"""The self-contained pages of runs and comparisons."""

@@ -1,0 +1,1 @@
+"""Tables for terminals, spreadsheets, Markdown and LaTeX."""
