@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from probe import compare
 from probe.evaluation import groups
 from probe.evaluation.summary import Bench, MethodOutcome, gain_over, judge
 from probe.recipe import Recipe
 from probe.report.html import page
-from probe.reuse import Present
+from probe.runs import compare
+from probe.runs.staleness import Present
 
 JUDGE_SECONDS, COMPARISON_SECONDS = 5.0, 10.0  # wanted: at most
 METHODS = ("erm", "mr2", "la", "cb", "bs")

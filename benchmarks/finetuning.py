@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from probe import data, recipe
-from probe.run import run
+from probe.runs.run import run
 
 HARM = -0.005  # the target
 

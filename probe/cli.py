@@ -68,13 +68,13 @@ def run(
     """
     recipe = recipe_from(words, flags)
     if world is not None:
-        from probe.unused import processes_remark
+        from probe.runs.unused_settings import processes_remark
 
         if (remark := processes_remark(recipe, world.total)) is not None:
             click.echo(remark, err=True)
         sys.exit(launch(world, sys.argv[1:]))
     from probe.report.text import run as terminal
-    from probe.run import run as run_recipe
+    from probe.runs.run import run as run_recipe
 
     finished = run_recipe(recipe, cache=cache, out=out)
     if rank() > 0:
@@ -98,7 +98,7 @@ def run(
 @json_flag
 def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool) -> None:
     """Classify images with the head that a run saved."""
-    from probe.predict import predict as classify
+    from probe.runs.predict import predict as classify
 
     guesses = classify(run_folder, images, top=top)
 
@@ -124,7 +124,7 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
     probe report runs/* --plots
     probe report predictions.parquet --groups runs/clip-rn50-pets-erm-1a2b3c4d
     """
-    from probe.report import runs
+    from probe.runs import report as runs
 
     reports = [runs.report(source, groups=groups, plots=plots) for source in sources]
     plotted = (f"{r.path}" + (f" and {len(r.plots)} plots" if r.plots else "") for r in reports)
@@ -152,8 +152,8 @@ def compare(
     probe compare --backbones "clip-rn50 mocov2-rn50" --data "pets flowers" --methods "erm mr2" --seeds 5
     probe compare runs/clip-rn50-pets-erm-1a2b3c4d runs/mocov2-rn50-pets-erm-5e6f7a8b
     """
-    from probe import compare as comparing
     from probe.report.text import comparison as comparison_terminal
+    from probe.runs import compare as comparing
 
     comparison, folder = comparing.command(words, **grid, cache=cache, out=out)
     if as_json:
@@ -175,7 +175,7 @@ def extract(
     recipe = recipe_from(words, flags)
     if world is not None:
         sys.exit(launch(world, sys.argv[1:]))
-    from probe.material import gather
+    from probe.runs.inputs import gather
 
     rows = [
         {"split": split, "rows": len(f.y), "dim": f.X.shape[1], "cached": f.cached, "seconds": f.seconds}

@@ -7,13 +7,12 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from probe import compare
 from probe.cli import main
-from probe.comparison import of_runs
 from probe.errors import UserError
 from probe.recipe import build
-from probe.report import runs
-from probe.reuse import Present
+from probe.runs import compare, report
+from probe.runs.staleness import Present
+from probe.runs.table import of_runs
 
 
 def draw(folder, colours, each, rng):
@@ -69,7 +68,7 @@ def test_the_table_shows_what_the_runs_found(place):
     root, _, answer = place
     _, comparison = comparison_of(root)
     erm, mr2 = comparison["rows"]
-    result = runs.read_result(root / "runs" / mr2["run"])
+    result = report.read_result(root / "runs" / mr2["run"])
     assert mr2["statistics"]["hard"]["accuracy"] == result["test"]["groups"]["hard"]["accuracy"]
     assert mr2["statistics"]["hard"]["gain"]["mean"] == result["versus"]["gain"]["hard"]["mean"]
     assert erm["statistics"]["overall"]["gain"] is None
@@ -88,13 +87,13 @@ def test_every_form_is_written_and_every_chart_on_request(place):
 def test_what_exists_is_reused_and_what_is_damaged_is_run_again(place, monkeypatch):
     root, words, _ = place
     ran = []
-    real = __import__("probe.run", fromlist=["run"]).run
+    real = __import__("probe.runs.run", fromlist=["run"]).run
 
     def watched(recipe, **places):
         ran.append(recipe.method.name)
         return real(recipe, **places)
 
-    monkeypatch.setattr("probe.run.run", watched)
+    monkeypatch.setattr("probe.runs.run.run", watched)
     CliRunner().invoke(main, words, env={"PROBE_CACHE": str(root / "cache")})
     assert ran == ["supcon"]  # the failed one is tried again
     (broken,) = (root / "runs").glob("*-mr2-*")
@@ -142,7 +141,7 @@ def test_a_run_is_stale_when_its_images_changed_under_the_same_path(small_grid, 
 def test_a_run_is_stale_when_its_weights_or_its_groups_are_others_now(place):
     root = place[0]
     _, mr2 = folders(root)
-    result, present = runs.read_result(mr2), Present(root / "cache")
+    result, present = report.read_result(mr2), Present(root / "cache")
     recipe = build(result["recipe"])
     assert present.change(recipe, result) is None
     other = {**result, "backbone": {**result["backbone"], "fingerprint": "of other weights"}}
@@ -198,7 +197,7 @@ def test_runs_can_be_compared_by_their_folders(place):
     root = place[0]
     erm, mr2 = folders(root)
     comparison = of_runs([erm, mr2])
-    result = runs.read_result(mr2)
+    result = report.read_result(mr2)
     gain = comparison["rows"][1]["statistics"]["hard"]["gain"]
     assert comparison["reference"] == erm.name
     assert gain["mean"] == pytest.approx(result["versus"]["gain"]["hard"]["mean"])
@@ -278,7 +277,7 @@ def test_report_writes_the_page_and_the_plots_again(place):
     assert "<svg" in (mr2 / "plots" / "class-accuracy.svg").read_text()
     answer = CliRunner().invoke(main, ["report", str(mr2 / "predictions.parquet"), "--json"], env=environment)
     (again,) = json.loads(answer.stdout)
-    own = runs.read_result(mr2)
+    own = report.read_result(mr2)
     assert again["test"]["top1"] == pytest.approx(own["test"]["top1"])
     assert again["versus"]["gain"]["overall"]["mean"] == pytest.approx(
         own["versus"]["gain"]["overall"]["mean"]
@@ -297,7 +296,7 @@ def test_a_report_of_nothing_is_one_line(tmp_path):
 def test_a_training_whose_erm_failed_is_compared_with_nothing_and_that_is_said(place):
     root = place[0]
     _, mr2 = folders(root)
-    result = runs.read_result(mr2)
+    result = report.read_result(mr2)
     r = build({**result["recipe"], "solver": {"name": "sgd"}})
     cells = [
         compare.Cell(r.plain, root / "none", None, error="it broke"),

@@ -108,9 +108,9 @@ def test_predictions_that_mix_names_and_numbers_are_refused_unless_the_names_are
 
 
 def test_predictions_of_a_run_that_are_gigabytes_are_not_even_hashed(tmp_path):
-    from probe.report import runs
+    from probe.runs import report
 
     (tmp_path / checksums.FILE).write_text(f"{'0' * 64}  predictions.parquet\n")
     sparse(tmp_path / "predictions.parquet")
     with pytest.raises(UserError, match=r"it has 3,221 MB, and at most"):
-        runs.report(tmp_path / "predictions.parquet")
+        report.report(tmp_path / "predictions.parquet")

@@ -12,7 +12,7 @@ import backbones
 from probe import recipe
 from probe.errors import UserError
 from probe.features import backbone_identity
-from probe.material import gather
+from probe.runs.inputs import gather
 from probe.system import digest_index
 
 

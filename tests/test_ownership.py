@@ -8,9 +8,10 @@ import pytest
 from click.testing import CliRunner
 from painting import COLOURS, paint
 
-from probe import recipe, reuse
+from probe import recipe
 from probe.cli import main
 from probe.errors import UserError
+from probe.runs import staleness
 from probe.train import checkpoint
 
 STRANGER = 12345
@@ -162,4 +163,4 @@ def test_a_strangers_run_is_no_stored_answer(tmp_path, monkeypatch):
     else:
         monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
     with pytest.raises(UserError, match="another user"):
-        reuse.stored(wanted, folder)
+        staleness.stored(wanted, folder)

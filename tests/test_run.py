@@ -13,9 +13,9 @@ import probe
 from probe import recipe
 from probe.errors import UserError
 from probe.heads import fitted
-from probe.predict import predict
-from probe.report.runs import read_result
-from probe.run import run
+from probe.runs.predict import predict
+from probe.runs.report import read_result
+from probe.runs.run import run
 from probe.system import digest_index
 
 SMALL = {"name": "effnet-lite0", "image_size": 32}

@@ -3,9 +3,10 @@
 import pytest
 from click.testing import CliRunner
 
-from probe import recipe, run, unused
+from probe import recipe
 from probe.cli import main
 from probe.errors import UserError
+from probe.runs import run, unused_settings
 
 TRAINED = {"solver": "sgd", "method": "erm"}
 TUNED = {"finetune": True, "method": "erm"}
@@ -117,7 +118,7 @@ def test_what_several_processes_do_for_an_exact_solve_is_said_and_not_refused(mo
 
 
 def test_rules_name_keys_that_exist():
-    keys = [key for key, _ in unused._flat(recipe.Recipe().model_dump())]
-    for rule in unused.RULES:
+    keys = [key for key, _ in unused_settings._flat(recipe.Recipe().model_dump())]
+    for rule in unused_settings.RULES:
         for own in rule.keys:
             assert any(key == own or key.startswith(f"{own}.") for key in keys), own

@@ -25,9 +25,9 @@ from probe.core.scaling import FeatureMatrix, Scaling
 from probe.errors import UserError, nearest
 from probe.evaluation import groups, metrics
 from probe.heads.fitted import FittedHead
-from probe.material import Material
 from probe.probing import robust
 from probe.recipe import MethodConfig, Recipe, SolverConfig
+from probe.runs.inputs import RunInputs
 from probe.solve import l2_grid, logistic, ridge
 from probe.solve.logistic import LinearSolution
 
@@ -97,7 +97,7 @@ def part(features: Tensor | FeatureMatrix, rows: NDArray[np.int64] | None) -> Te
     return features[torch.from_numpy(rows)] if isinstance(features, Tensor) else features.view(rows)
 
 
-def pose(recipe: Recipe, material: Material) -> ProbeProblem:
+def pose(recipe: Recipe, material: RunInputs) -> ProbeProblem:
     """The problem that a recipe states about its material."""
     matrix = material.matrix
     raw = matrix.tensor() if 4 * matrix.shape[0] * matrix.shape[1] <= IN_MEMORY else matrix

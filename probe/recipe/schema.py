@@ -128,7 +128,7 @@ class Recipe(Section):
     groups: str | Reference = "crossfit"  # easy, medium, hard, or a file's own groups; see `group_source`
     seeds: int = Field(1, gt=0, le=1000)  # validation cuts and initialisations, numbered from 0
     # The erm of "vs erm": trained with the same settings, or the exact probe of the frozen backbone; auto:
-    # the probe, except for nets from scratch (`probe.reference`).
+    # the probe, except for nets from scratch (`probe.runs.reference`).
     versus: Literal["auto", "same", "probe"] = "auto"
 
     @model_validator(mode="before")

@@ -9,11 +9,11 @@ import numpy as np
 from probe import heads, methods
 from probe.errors import UserError
 from probe.heads import Head
-from probe.material import from_scratch
 from probe.methods.base import Method
 from probe.recipe import MethodConfig as Choice
 from probe.recipe import Recipe
 from probe.recipe.train_settings import TrainConfig
+from probe.runs.inputs import from_scratch
 from probe.train.model.network import OwnHead
 from probe.train.parallel import deepspeed_config
 from probe.train.seeding import seed as stream

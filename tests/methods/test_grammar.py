@@ -3,10 +3,11 @@
 import pytest
 from click.testing import CliRunner
 
-from probe import compare, methods, recipe
+from probe import methods, recipe
 from probe.cli import main
 from probe.errors import UserError
 from probe.methods import grammar
+from probe.runs import compare
 
 WRITTEN = {
     "erm": {"name": "erm"},

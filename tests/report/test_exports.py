@@ -9,11 +9,11 @@ import pytest
 import vl_convert
 from rich.console import Console
 
-from probe import comparison as comparing
 from probe.report.charts.base import Chart, shade
 from probe.report.html import comparison as comparison_page
 from probe.report.text import comparison as comparison_terminal
 from probe.report.text import exports
+from probe.runs import table as comparing
 
 
 def statistic(accuracy, gain=None, clear=False):

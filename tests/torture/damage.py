@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from features import feature_world as pictures
 from train import training_world as blobs
 
-from probe import compare, features, predict
+from probe import features
 from probe.cli import main
-from probe.report import runs
 from probe.report.html import page
+from probe.runs import compare, predict, report
 from probe.system import digest_index
 from probe.train import checkpoint
 from torture.children import succeed
@@ -173,7 +173,7 @@ def run_folder(folder: Path) -> Case:
     hasten()
     readers = {
         "predict": lambda run, other: predict.predict(run, images),
-        "report": lambda run, other: runs.report(run).result,
+        "report": lambda run, other: report.report(run).result,
         "compare": lambda run, other: compare.of_runs([other, run]),
     }
     slugs = [world.recipe(way).slug for way in ("finetune", "exact")]

@@ -12,8 +12,8 @@ from probe import recipe
 from probe.features import inventory
 from probe.features.cache_key import SHORT
 from probe.features.store import MANIFEST, SHARD_NAME
-from probe.report import runs
 from probe.report.html import page
+from probe.runs import report
 from probe.system.sealed_json import canonical, digest, sealed
 from torture.answers import parsed
 from torture.coverage_guided import changed, fuzz
@@ -73,7 +73,7 @@ def prepare_results(folder: Path) -> Case:
 
     def parse(content: bytes) -> None:
         (other / "result.json").write_bytes(content)
-        parsed(lambda: runs.report(other))
+        parsed(lambda: report.report(other))
 
     return lambda luck: _kept(fuzz(parse, seeds, luck, EXECUTIONS // 4, structured), seeds)
 

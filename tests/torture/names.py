@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from probe import comparison
 from probe.report.html import comparison as comparison_page
 from probe.report.html import page
 from probe.report.text import comparison as comparison_terminal
 from probe.report.text import exports, run
+from probe.runs import table as comparison
 from torture.answers import command
 from torture.finished import without_charts
 from torture.jail import SECONDS, jailed

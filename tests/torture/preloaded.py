@@ -9,16 +9,16 @@ from torture.rows import rows
 ensure_torchvision()  # before timm, which wants torchvision
 for library in (
     *("torch", "timm", "accelerate", "sklearn.manifold", "scipy.stats", "sqlite3", "vl_convert", "PIL.Image"),
-    *("backbones.loading", "backbones.timm", "probe.cli", "probe.compare", "probe.data.load_dataset"),
+    *("backbones.loading", "backbones.timm", "probe.cli", "probe.runs.compare", "probe.data.load_dataset"),
     *(
         "probe.data.sources.image_folder",
         "probe.evaluation.external",
-        "probe.predict",
-        "probe.run",
-        "probe.report.runs",
+        "probe.runs.predict",
+        "probe.runs.run",
+        "probe.runs.report",
     ),
     *("probe.report.html.comparison", "probe.report.text.comparison", "probe.report.text.run"),
-    "probe.train.learning",
+    "probe.runs.seeds",
 ):
     import_module(library)
 assert callable(features.extract)  # the function, loaded by its first use

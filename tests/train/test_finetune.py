@@ -6,12 +6,12 @@ import torch
 from training_world import distance, tiny_vit
 
 import backbones
-import probe.run
+import probe.runs.run
 from probe import data, recipe
 from probe.errors import UserError
 from probe.heads import fitted
-from probe.material import gather
 from probe.probing import exact as probing
+from probe.runs.inputs import gather
 from probe.train import finetune
 from probe.train.build import make_head, make_method
 from probe.train.finetuning import _job, _start, _training
@@ -232,7 +232,7 @@ def test_a_net_without_weights_has_no_features_to_start_from(colours, tmp_path, 
         "train": {"start": start},
     }
     with pytest.raises(UserError, match=f"start: {start} needs features.*cifar-resnet20 is trained from"):
-        probe.run.run(recipe.build(content), out=tmp_path)
+        probe.runs.run.run(recipe.build(content), out=tmp_path)
 
 
 def test_a_finished_fine_tuning_is_found_again_with_its_best_epoch(vit, colours, tmp_path):

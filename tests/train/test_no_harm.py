@@ -10,13 +10,13 @@ from sklearn.datasets import load_digits
 from training_world import tiny_resnet, tiny_vit
 
 from probe import data, recipe
-from probe.course import course
 from probe.evaluation import predictions
 from probe.evaluation.summary import Bench
-from probe.material import gather
 from probe.probing import exact
 from probe.probing.exact import Fit
-from probe.run import run
+from probe.runs.inputs import gather
+from probe.runs.run import run
+from probe.runs.training_summary import course
 from probe.train import finetune
 from probe.train.build import make_head, make_method
 from probe.train.finetuning import _job, _start, _training

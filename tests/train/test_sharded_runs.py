@@ -11,8 +11,8 @@ from sharded_world import CONFIGS
 from training_world import tiny_vit
 
 from probe import recipe
-from probe.predict import predict
-from probe.run import run
+from probe.runs.predict import predict
+from probe.runs.run import run
 
 pytestmark = pytest.mark.slow
 

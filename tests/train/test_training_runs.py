@@ -13,8 +13,8 @@ from training_world import tiny_vit
 
 from probe import recipe
 from probe.errors import UserError
-from probe.predict import predict
-from probe.run import run
+from probe.runs.predict import predict
+from probe.runs.run import run
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_two_processes_write_one_run_equal_to_one_process(vit, colours, cache, t
 
 
 def test_a_backbone_that_moved_while_it_was_probed_is_noticed(vit):
-    from probe.describe import unmoved
+    from probe.runs.metadata import unmoved
 
     backbone = tiny_vit(vit)
     assert unmoved(backbone) == backbone.fingerprint

@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner
 from stored import accuracy, predictions
 
-import probe.run
+import probe.runs.run
 from probe import recipe
 from probe.cli import main
 from probe.errors import UserError
 from probe.evaluation import groups
 from probe.report.text import run as terminal
-from probe.reuse import Present
-from probe.run import run
+from probe.runs.run import run
+from probe.runs.staleness import Present
 
 SMALL = {"name": "effnet-lite0", "image_size": 32}
 TRAIN = {"epochs": 2, "batch_size": 16}
@@ -36,13 +36,13 @@ def scratch(colours, **more):
 def trainings(monkeypatch):
     """The labels of all that is trained, in order."""
     seen = []
-    real = probe.run.learn
+    real = probe.runs.run.learn
 
     def watched(recipe, *arguments):
         seen.append(recipe.label)
         return real(recipe, *arguments)
 
-    monkeypatch.setattr("probe.run.learn", watched)
+    monkeypatch.setattr("probe.runs.run.learn", watched)
     return seen
 
 
@@ -75,18 +75,18 @@ def test_versus_same_trains_erm_alike_and_pairs_by_image_and_seed(colours, cache
 
 
 def test_the_trained_erm_is_reused_and_survives_a_stop(colours, cache, tmp_path, trainings, monkeypatch):
-    from probe.train import learning
+    from probe.runs import seeds
 
     def stopped(recipe, *arguments):
         if recipe.method.name == "la":
             raise KeyboardInterrupt
         return real(recipe, *arguments)
 
-    real = learning.probes
-    monkeypatch.setattr(learning, "probes", stopped)
+    real = seeds.probes
+    monkeypatch.setattr(seeds, "probes", stopped)
     with pytest.raises(KeyboardInterrupt):
         run(recipe.build(content(colours, method="la", versus="same")), cache=cache, out=tmp_path)
-    monkeypatch.setattr(learning, "probes", real)
+    monkeypatch.setattr(seeds, "probes", real)
     for method in ("la", "sam(mr2)"):
         done = run(recipe.build(content(colours, method=method, versus="same")), cache=cache, out=tmp_path)
         assert done.result["versus"]["how"] == "same training"
@@ -208,8 +208,8 @@ def test_runs_ranked_by_an_untrained_net_are_run_again(from_scratch, colours, ca
 
 
 def test_given_weights_make_a_net_a_pretrained_one(tmp_path):
-    from probe.material import from_scratch
-    from probe.reference import how
+    from probe.runs.inputs import from_scratch
+    from probe.runs.reference import how
 
     content = {"backbone": "cifar-resnet20", "finetune": True, "method": "mr2"}
     assert from_scratch(recipe.build(content))

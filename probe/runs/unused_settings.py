@@ -39,7 +39,7 @@ def _unscaled_head(r: Recipe) -> bool:
 
 
 def _from_scratch(r: Recipe) -> bool:
-    from probe.material import from_scratch  # which imports torch
+    from probe.runs.inputs import from_scratch  # which imports torch
 
     return from_scratch(r)
 

@@ -21,21 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe import losses, methods, reference, unused
-from probe.describe import describe, remarks_and_margins
+from probe import losses, methods
 from probe.errors import UserError
 from probe.evaluation import predictions
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
 from probe.evaluation.predictions import Predictions
 from probe.evaluation.summary import Bench, Groups, gain_over, judge
 from probe.heads import fitted
-from probe.material import Material, from_scratch, gather
 from probe.probing import exact
 from probe.probing.exact import PLAIN, Fit, ProbeProblem
-from probe.ranking import Ranker
 from probe.recipe import Recipe
-from probe.reference import PROBE, SAME, Trained
 from probe.report.html import page, thumbnails
+from probe.runs import reference, unused_settings
+from probe.runs.groups import Ranker
+from probe.runs.inputs import RunInputs, from_scratch, gather
+from probe.runs.metadata import describe, remarks_and_margins
+from probe.runs.reference import PROBE, SAME, Trained
 from probe.system import checksums
 from probe.system.atomic import staged_folder, write_atomic
 from probe.system.cache_dir import OTHER_RUN, check_owner
@@ -77,7 +78,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class SeedResults:
     """One method's heads, seed by seed, and their scores on the test split."""
 
     name: str
@@ -129,7 +130,7 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
             **assess(recipe, material, guesses, ranking.groups, rival),
         }
         if recipe.finetune:
-            from probe.course import course
+            from probe.runs.training_summary import course
 
             result["training"], worth_saying = course(
                 bench_of(material, ranking.groups),
@@ -158,33 +159,33 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
 
 
 def learn(
-    recipe: Recipe, problem: ProbeProblem, material: Material, cuts: Sequence[NDArray[np.int64]], work: Path
-) -> Iterator[Learnt]:
+    recipe: Recipe, problem: ProbeProblem, material: RunInputs, cuts: Sequence[NDArray[np.int64]], work: Path
+) -> Iterator[SeedResults]:
     """The recipe's method first; then the plain probe, fitted in the same way, if that is the reference."""
     plans = {recipe.label: (recipe.method, recipe.solver)}
     if reference.how(recipe) == PROBE:
         plans[REFERENCE] = (PLAIN, exact.exactly(recipe.solver))
     test = material.features["test"].X
     if recipe.trains:
-        from probe.train import learning
+        from probe.runs import seeds
 
         name = recipe.label
         del plans[name]
         if recipe.finetune:
-            tuned = list(learning.tunings(recipe, problem, material, cuts, work))
+            tuned = list(seeds.tunings(recipe, problem, material, cuts, work))
             fits = [Fit(t.head, t.record, t.loss) for t in tuned]
             starts = tuple(t.start.scores(test) for t in tuned if t.start is not None)
             held = [t.held for t in tuned]
-            yield Learnt(name, fits, [t.scores for t in tuned], tuned[0], held, starts)
+            yield SeedResults(name, fits, [t.scores for t in tuned], tuned[0], held, starts)
         else:
-            fits = list(learning.probes(recipe, problem, cuts, work))
-            yield Learnt(name, fits, [fit.head.scores(test) for fit in fits])
+            fits = list(seeds.probes(recipe, problem, cuts, work))
+            yield SeedResults(name, fits, [fit.head.scores(test) for fit in fits])
     for name, (method, solver) in plans.items():
         fits = [exact.fit(problem, method, solver, held) for held in cuts]
-        yield Learnt(name, fits, [fit.head.scores(test) for fit in fits])
+        yield SeedResults(name, fits, [fit.head.scores(test) for fit in fits])
 
 
-def seeds_that_differ(recipe: Recipe, material: Material) -> int:
+def seeds_that_differ(recipe: Recipe, material: RunInputs) -> int:
     """How many seeds give different heads: an exact solver only sees one through the validation cut."""
     cut_matters = recipe.solver.name in ("lbfgs", "ridge") and recipe.solver.l2 is None
     same = not recipe.trains and ("val" in material.features or not cut_matters)
@@ -203,7 +204,7 @@ def check(recipe: Recipe) -> None:
         if method not in losses.catalogue.METHODS:
             raise UserError(f"{method.name} is trained: use --solver sgd, or --finetune")
         exact.check(recipe.method, recipe.solver)
-    unused.check(recipe)
+    unused_settings.check(recipe)
 
 
 def check_numbers(result: dict[str, Any]) -> None:
@@ -225,7 +226,7 @@ def _not_finite(value: Any, path: str) -> Iterator[str]:
         yield path
 
 
-def bench_of(material: Material, ranking: Groups) -> Bench:
+def bench_of(material: RunInputs, ranking: Groups) -> Bench:
     test = material.features["test"]
     counts = np.bincount(material.y, minlength=len(test.class_names))
     return Bench(test.y, tuple(test.class_names), ranking, counts)
@@ -233,7 +234,7 @@ def bench_of(material: Material, ranking: Groups) -> Bench:
 
 def assess(
     recipe: Recipe,
-    material: Material,
+    material: RunInputs,
     guesses: Sequence[Predictions],
     ranking: Groups,
     rival: Trained | None,
@@ -254,8 +255,8 @@ def assess(
 def examine(
     recipe: Recipe,
     problem: ProbeProblem,
-    material: Material,
-    learnt: Sequence[Learnt],
+    material: RunInputs,
+    learnt: Sequence[SeedResults],
     ranking: Groups,
     margins: dict[str, Any] | None,
 ) -> dict[str, Any]:
@@ -289,8 +290,8 @@ def write(
     recipe: Recipe,
     out: Path,
     result: dict[str, Any],
-    mine: Learnt,
-    material: Material,
+    mine: SeedResults,
+    material: RunInputs,
     guesses: Sequence[Predictions],
     work: Path,
     pages: Mapping[str, str],
@@ -307,12 +308,12 @@ def write(
     }
     log = "".join(json.dumps(row) + "\n" for row in result["seeds"])
     if recipe.trains:
-        from probe.train import learning
+        from probe.runs import seeds
 
-        log = learning.log(work, len(mine.fits))
+        log = seeds.log(work, len(mine.fits))
     with staged_folder(folder) as staged:
         if recipe.trains:
-            learning.keep_tracking(work, len(mine.fits), staged)
+            seeds.keep_tracking(work, len(mine.fits), staged)
         write_atomic(staged / "recipe.yaml", recipe.to_yaml())
         write_atomic(staged / "result.json", json.dumps(result, indent=2, allow_nan=False))
         fitted.save(mine.fits[0].head, staged, about)

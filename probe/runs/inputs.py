@@ -26,7 +26,7 @@ Stage = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
-class Material:
+class RunInputs:
     """The frozen backbone, the data and the features of every split."""
 
     backbone: Any  # a backbones.Backbone
@@ -135,7 +135,7 @@ def _extracted(r: Recipe, b: Any, d: Dataset, cache: Path | None) -> dict[str, F
     }
 
 
-def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _: nullcontext()) -> Material:
+def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _: nullcontext()) -> RunInputs:
     """Load the data and the backbone, and extract (or find) the features of every split."""
     r = recipe
     with stage("data"):
@@ -150,4 +150,4 @@ def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _
             b = load_backbone(r, cache)
         with stage("features"):
             f = _extracted(r, b, d, cache)
-    return Material(b, d, f, given)
+    return RunInputs(b, d, f, given)

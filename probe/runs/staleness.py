@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from backbones.reading import expanded
-from probe import data, material
+from probe import data
 from probe.errors import UserError
 from probe.evaluation import groups
 from probe.recipe import Recipe, build
-from probe.report import runs
+from probe.runs import inputs, report
 from probe.system.cache_dir import OTHER_RUN, check_owner
 from probe.system.safe_text import one_line
 
@@ -30,7 +30,7 @@ def stored(recipe: Recipe, folder: Path) -> dict[str, Any] | None:
     if not (folder / "predictions.parquet").is_file():
         return None
     try:
-        result = runs.read_result(folder)
+        result = report.read_result(folder)
         same = build(result["recipe"]).digest == recipe.digest
     except (UserError, KeyError, TypeError):
         return None
@@ -76,7 +76,7 @@ class Present:
                 return f'the {split} images of "{recipe.data.name}" have changed'
         if result["backbone"].get("fingerprint") != self.weights(recipe):
             return f"the weights of {recipe.backbone.name} have changed"
-        if material.from_scratch(recipe) and result["groups_by"] == "crossfit":
+        if inputs.from_scratch(recipe) and result["groups_by"] == "crossfit":
             return f"an earlier version ranked its classes by {recipe.backbone.name} before it was trained"
         given = groups.given(recipe.groups, found.class_names)
         if given is not None and _named(given, found.class_names) != _members(result):
@@ -90,14 +90,14 @@ class Present:
     def data(self, recipe: Recipe) -> data.Dataset:
         key = recipe.data.model_dump_json()
         if key not in self._data:
-            self._data[key] = material.load_data(recipe, self.cache)
+            self._data[key] = inputs.load_data(recipe, self.cache)
         return self._data[key]
 
     def weights(self, recipe: Recipe) -> str:
         """The backbone's fingerprint."""
         key = recipe.backbone.model_dump_json()
         if key not in self._weights:
-            b = material.backbone(recipe, self.cache) or material.load_backbone(recipe, self.cache)
+            b = inputs.backbone(recipe, self.cache) or inputs.load_backbone(recipe, self.cache)
             self._weights[key] = b.fingerprint
         return self._weights[key]
 

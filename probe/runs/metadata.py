@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from probe import data
 from probe.data import duplicates
-from probe.material import Material, device
 from probe.probing.exact import Fit, ProbeProblem
 from probe.recipe import Recipe
+from probe.runs.inputs import RunInputs, device
 from probe.system import environment
 
 SCHEMA = 1
 
 
 def describe(
-    recipe: Recipe, material: Material, cuts: Sequence[NDArray[np.int64]], fits: Sequence[Fit]
+    recipe: Recipe, material: RunInputs, cuts: Sequence[NDArray[np.int64]], fits: Sequence[Fit]
 ) -> dict[str, Any]:
     """Everything needed to know what was run, and to run it again."""
     b, d, f = material.backbone, material.data, material.features
@@ -66,7 +66,7 @@ def unmoved(backbone: Any) -> str:
 def remarks_and_margins(
     recipe: Recipe,
     problem: ProbeProblem,
-    material: Material,
+    material: RunInputs,
     fits: Sequence[Fit],
     said: Sequence[str | None] = (),
 ) -> dict[str, Any]:

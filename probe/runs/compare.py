@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from probe import reuse
-from probe.comparison import against, assemble, of_runs, row_of
 from probe.errors import UserError
 from probe.methods import grammar
 from probe.recipe import Recipe, build, override
-from probe.reference import ERM, PROBE, SAME
-from probe.report import runs
-from probe.reuse import Present
+from probe.runs import report, staleness
+from probe.runs.reference import ERM, PROBE, SAME
+from probe.runs.staleness import Present
+from probe.runs.table import against, assemble, of_runs, row_of
 from probe.system.progress import bar
 
 
@@ -76,10 +75,10 @@ def fill(grid: Grid, *, cache: Path | None = None, out: Path = Path("runs")) -> 
 
 def _cell(recipe: Recipe, present: Present, out: Path) -> Cell:
     folder = out / recipe.slug
-    found = reuse.current(recipe, folder, present)
+    found = staleness.current(recipe, folder, present)
     if found is not None:
         return Cell(recipe, folder, found, reused=True)
-    from probe.run import run
+    from probe.runs.run import run
 
     try:
         return Cell(recipe, folder, run(recipe, cache=present.cache, out=out).result)
@@ -215,7 +214,7 @@ def command(
             raise UserError(
                 "give either runs to compare or a grid (--backbones, --data, --methods), not both"
             )
-        with runs.understood(*folders):
+        with report.understood(*folders):
             comparison, key = of_runs(folders, groups), [*map(str, folders), groups or ""]
     else:
         key = [recipe.slug for recipe in grid.recipes()]

@@ -18,8 +18,8 @@ from probe.train.parallel.accelerator import TRACKING
 from probe.train.sgd import probe_sgd
 
 if TYPE_CHECKING:
-    from probe.material import Material
     from probe.probing.exact import Fit, ProbeProblem
+    from probe.runs.inputs import RunInputs
 
 Cuts = Sequence[NDArray[np.int64]]
 
@@ -44,7 +44,7 @@ def probes(recipe: Recipe, problem: ProbeProblem, cuts: Cuts, work: Path) -> Ite
 
 
 def tunings(
-    recipe: Recipe, problem: ProbeProblem, material: Material, cuts: Cuts, work: Path
+    recipe: Recipe, problem: ProbeProblem, material: RunInputs, cuts: Cuts, work: Path
 ) -> Iterator[FinetunedModel]:
     """Fine-tuned backbones with their heads."""
     usable = {split: features.ids for split, features in material.features.items()}

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from probe import reuse
 from probe.errors import UserError
 from probe.evaluation import predictions
 from probe.evaluation.predictions import Predictions
-from probe.material import from_scratch
 from probe.recipe import Recipe
+from probe.runs import staleness
+from probe.runs.inputs import from_scratch
 from probe.system.safe_text import one_line
 from probe.system.world import rank as rank_of_process
 
@@ -80,10 +80,10 @@ def ranker(recipe: Recipe) -> Recipe:
 def fetch(recipe: Recipe, why: str, *, ids: Sequence[str], cache: Path | None, out: Path) -> Trained:
     """The run of this recipe in `out`: the one that is there, or a new one. `ids` are the test images."""
     folder = out / recipe.slug
-    found = reuse.current(recipe, folder, reuse.Present(cache))
+    found = staleness.current(recipe, folder, staleness.Present(cache))
     if found is not None:
         return Trained(folder.name, found, predictions.read(folder / predictions.FILE, ids))
-    from probe.run import run
+    from probe.runs.run import run
 
     if rank_of_process() == 0:
         print(one_line(f"{recipe.label} is trained too, {why}: {folder}"), file=sys.stderr)

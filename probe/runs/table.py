@@ -13,9 +13,9 @@ from probe.evaluation import groups as grouping
 from probe.evaluation.significance import holm
 from probe.evaluation.summary import Bench, Groups, MethodOutcome, corrected, gain_over, judge
 from probe.recipe import Recipe, build, group_source
-from probe.reference import SAME
-from probe.report import runs
 from probe.report.text import format
+from probe.runs import report
+from probe.runs.reference import SAME
 from probe.system import checksums
 
 SCHEMA = 1
@@ -31,7 +31,7 @@ def assemble(
 ) -> dict[str, Any]:
     """The comparison of `rows`, each already against `reference`; `said` are further remarks.
 
-    `how` says what kind of erm the reference is, where it is one (`probe.reference`).
+    `how` says what kind of erm the reference is, where it is one (`probe.runs.reference`).
     """
     _correct(rows)
     return {
@@ -119,7 +119,7 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
     """Runs that exist, each against the first one, image by image; groups are given, or the first one's."""
     if len(folders) < 2:
         raise UserError("name at least two runs to compare; the first is the reference")
-    results = [runs.read_result(folder) for folder in folders]
+    results = [report.read_result(folder) for folder in folders]
     recipes = [build(result["recipe"]) for result in results]
     predictions = [_predictions(folder) for folder in folders]
     outcomes = _paired(folders, predictions)

@@ -16,18 +16,18 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from probe import reference
 from probe.evaluation import groups, metrics, predictions
 from probe.evaluation.groups import Ranking
 from probe.evaluation.predictions import Predictions
-from probe.material import Material, from_scratch
 from probe.probing import exact as probing
 from probe.probing.exact import ProbeProblem
 from probe.recipe import Recipe
-from probe.reference import ERM, Trained
+from probe.runs import reference
+from probe.runs.inputs import RunInputs, from_scratch
+from probe.runs.reference import ERM, Trained
 
 if TYPE_CHECKING:
-    from probe.run import Learnt
+    from probe.runs.run import SeedResults
 
 Fetch = Callable[[Recipe, str], Trained]
 HELD_OUT = "held-out"  # groups_by of a net from scratch
@@ -39,9 +39,9 @@ class Ranker:
 
     recipe: Recipe
     problem: ProbeProblem
-    material: Material
+    material: RunInputs
     cuts: Sequence[NDArray[np.int64]]  # held-out rows, seed by seed
-    learnt: Sequence[Learnt]  # the run's own method first
+    learnt: Sequence[SeedResults]  # the run's own method first
     guesses: Sequence[Predictions]
     rival: Trained | None  # the erm training that it is compared with
 
