@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
-from probe.commands import Commands
-from probe.flags import (
+from probe.cli.errors import Commands
+from probe.cli.options import (
     GROUPS_HELP,
     cache_option,
     json_flag,
@@ -266,14 +266,10 @@ def cache_rm(names: tuple[str, ...], everything: bool, cache: Path | None, as_js
 @json_flag
 def doctor(cache: Path | None, as_json: bool) -> None:
     """Check that this machine has what a run needs."""
-    from probe.doctor import examine
+    from probe.cli.doctor import examine
 
     marks = {True: "ok  ", False: "FAIL", None: "note"}
     findings = list(examine(cache))
     lines = (f"{marks[finding.ok]}  {finding.question:17} {finding.answer}" for finding in findings)
     say([asdict(finding) for finding in findings], as_json, lines)
     sys.exit(1 if any(finding.ok is False for finding in findings) else 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from probe import streams
+from probe.cli import standard_streams
 from probe.errors import UserError
 from probe.system import interrupts, world
 from probe.system.atomic import WAYS_OUT
@@ -33,15 +33,15 @@ def plain_errors() -> Iterator[None]:
             raise  # a stream's: `Commands.main` and, for a closed pipe, click know what to do
         if rank() > 0:  # where all fail alike, process 0 says so and the launcher ends this one meanwhile
             time.sleep(ALONE)
-        streams.tell(f"error: {_told(error)}")
+        standard_streams.tell(f"error: {_told(error)}")
         sys.exit(2)
     except RuntimeError as error:
         if not (inside() and _peer_lost(error)):
             raise
-        streams.tell(f"error: process {rank()} lost another one of its training, {GO_ON}")
+        standard_streams.tell(f"error: process {rank()} lost another one of its training, {GO_ON}")
         sys.exit(1)
     except KeyboardInterrupt:
-        streams.tell("stopped; the same command goes on where it was")
+        standard_streams.tell("stopped; the same command goes on where it was")
         sys.exit(interrupts.INTERRUPTED)
 
 
@@ -64,7 +64,7 @@ class Commands(click.Group):
     """A group whose errors are one line each."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        streams.settle()
+        standard_streams.settle()
         world.drop_strays()
         code: Any = None
         try:
@@ -73,14 +73,14 @@ class Commands(click.Group):
             code = end.code
             raise
         except OSError as error:
-            streams.failure()
+            standard_streams.failure()
             # Files are written with their names (`probe.system.atomic.named_failures`): this was a stream.
             where = "cannot write to standard output: " if error.errno in WAYS_OUT else "the system refuses: "
-            streams.tell(f"error: {where}{error.strerror or error}")
+            standard_streams.tell(f"error: {where}{error.strerror or error}")
             sys.exit(2)
         finally:
-            if code in (None, 0) and (refused := streams.failure()) is not None:
-                streams.tell(f"error: cannot write to standard output: {refused.strerror}")
+            if code in (None, 0) and (refused := standard_streams.failure()) is not None:
+                standard_streams.tell(f"error: cannot write to standard output: {refused.strerror}")
                 sys.exit(2)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
