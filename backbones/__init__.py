@@ -30,37 +30,22 @@ Listing names imports no deep-learning library.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backbones.errors import UserError
-from backbones.registry import Spec, names, register, specs
+from backbones.lazy import attributes
 
 if TYPE_CHECKING:
-    import torch
-
-    from backbones.module import Backbone
+    from backbones.errors import UserError
+    from backbones.load_backbone import load
+    from backbones.registry import Spec, names, register, specs
 
 __all__ = ["Spec", "UserError", "load", "names", "register", "specs"]
 
-
-def load(
-    name: str,
-    *,
-    weights: str | Path | None = None,
-    device: str | torch.device = "cpu",
-    tap: str | None = None,
-    image_size: int | None = None,
-    seed: int = 0,
-) -> Backbone:
-    """Load a backbone by name, frozen and in evaluation mode, with every weight accounted for.
-
-    `weights` is a local file or folder in the family's format, instead of the registered source; `tap` is
-    where features are taken (`Spec.taps`); `image_size` is the side of the square input.
-    A net without weights draws them from `seed` and its name, whatever the state of torch's own generator,
-    which is left as it was: the same call gives the same net and the same fingerprint.
-    Call `.requires_grad_(True)` to train it.
-    """
-    from backbones.loading import load as load_backbone
-
-    return load_backbone(name, weights=weights, device=device, tap=tap, image_size=image_size, seed=seed)
+__getattr__, __dir__ = attributes(
+    __name__,
+    {
+        "UserError": "backbones.errors",
+        "load": "backbones.load_backbone",
+        **dict.fromkeys(("Spec", "names", "register", "specs"), "backbones.registry"),
+    },
+)

@@ -9,7 +9,7 @@ from typing import Any
 
 from backbones.errors import UserError, nearest
 from backbones.preprocess import CIFAR_MEAN, CIFAR_STD, Preprocessing
-from backbones.weights import ByName, Hub, Package, Scratch, Source, Url
+from backbones.sources import ByName, Hub, Package, Scratch, Source, Url
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from typing import Any
 
 import backbones
 from backbones import reading
-from backbones.loading import weights_path
+from backbones.load_backbone import weights_path
 from backbones.preprocess import Preprocessing
 from probe.errors import UserError
 from probe.features.cache_key import slug

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import backbones
-from backbones.weights import Scratch
+from backbones.sources import Scratch
 from probe import data, features
 from probe.data import Dataset, duplicates
 from probe.evaluation import groups

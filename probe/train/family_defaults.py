@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from backbones import registry
-from backbones.weights import Scratch
+from backbones.sources import Scratch
 from probe.errors import UserError
 from probe.recipe.train_settings import OPEN, TrainConfig
 

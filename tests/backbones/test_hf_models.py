@@ -11,8 +11,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import backbones
-from backbones import hf
 from backbones.errors import UserError
+from backbones.families import transformers_models
 
 
 def images(size: int) -> torch.Tensor:
@@ -108,7 +108,9 @@ SQUARE, WIDER = {"height": 224, "width": 224}, {"height": 256, "width": 256}
     ],
 )
 def test_every_way_of_writing_a_size_is_understood(config, size, resize, squash):
-    numbers = hf._parse({**config, "resample": 3, "image_mean": [0.5] * 3, "image_std": [0.5] * 3})
+    numbers = transformers_models._parse(
+        {**config, "resample": 3, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    )
     assert (numbers.size, numbers.resize, numbers.squash) == (size, resize, squash)
 
 

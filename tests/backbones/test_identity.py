@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import backbones
+from backbones.backbone import Backbone, Parts
 from backbones.errors import UserError
-from backbones.module import Backbone, Parts
 
 
 def test_equal_weights_are_equal_whatever_the_name(timm_folder):

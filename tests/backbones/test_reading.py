@@ -7,7 +7,7 @@ import pytest
 
 from backbones import reading
 from backbones.errors import UserError
-from backbones.state import file_kind
+from backbones.state_dict import file_kind
 
 
 @pytest.mark.timeout(20)

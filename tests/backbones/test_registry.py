@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import backbones
-from backbones import cifar, clip, registry
+from backbones import registry
 from backbones.errors import UserError
-from backbones.weights import Hub, Scratch
+from backbones.families import cifar, open_clip_models
+from backbones.sources import Hub, Scratch
 
 CLIP_ROWS = [row for row in backbones.specs() if row.family == "clip" and not row.open]
 TIMM_ROWS = [row for row in backbones.specs() if row.family in ("timm", "moco", "effnet") and not row.open]
@@ -106,7 +107,7 @@ def test_clip_rows_build_with_the_stated_dimensions_and_quick_gelu(row):
         activations = {type(module) for module in model.modules() if "GELU" in type(module).__name__}
         assert activations == {QuickGELU}
         for tap, dim in row.taps.items():  # the default tap first: the other one takes the projection away
-            encoder, told = clip.tapped(
+            encoder, told = open_clip_models.tapped(
                 model.visual, tap, open_clip.get_model_config(model_name)["embed_dim"]
             )
             assert told == dim
@@ -122,7 +123,9 @@ def test_other_towers_of_open_clip_stop_before_their_projection_too(name, dim):
 
     with torch.device("meta"):
         model = open_clip.create_model(name, load_weights=False, pretrained_text=False, device="meta").eval()
-        encoder, told = clip.tapped(model.visual, "pooled", open_clip.get_model_config(name)["embed_dim"])
+        encoder, told = open_clip_models.tapped(
+            model.visual, "pooled", open_clip.get_model_config(name)["embed_dim"]
+        )
         assert encoder(torch.empty(1, 3, 224, 224)).shape == (1, told) == (1, dim)
 
 

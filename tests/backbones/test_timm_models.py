@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_sample_image
 
 import backbones
-from backbones import timm as timm_family
+from backbones.backbone import Backbone
 from backbones.errors import UserError
-from backbones.module import Backbone
+from backbones.families import timm_models as timm_family
 from backbones.registry import find
-from backbones.state import read_state
+from backbones.state_dict import read_state
 
 
 def images(size: int) -> torch.Tensor:

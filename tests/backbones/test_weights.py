@@ -22,8 +22,8 @@ import torch
 import backbones
 from backbones import hub, registry
 from backbones.errors import UserError
-from backbones.state import read_state
-from backbones.weights import Hub, Package, Url, download
+from backbones.sources import Hub, Package, Url, download
+from backbones.state_dict import read_state
 
 CLOSED = "http://127.0.0.1:9"  # the discard port, where nothing listens
 

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from backbones.module import Backbone, Parts
+from backbones.backbone import Backbone, Parts
 from backbones.preprocess import Preprocessing
 from probe.data import BadImage, Split
 

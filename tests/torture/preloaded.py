@@ -9,7 +9,13 @@ from torture.rows import rows
 ensure_torchvision()  # before timm, which wants torchvision
 for library in (
     *("torch", "timm", "accelerate", "sklearn.manifold", "scipy.stats", "sqlite3", "vl_convert", "PIL.Image"),
-    *("backbones.loading", "backbones.timm", "probe.cli", "probe.runs.compare", "probe.data.load_dataset"),
+    *(
+        "backbones.load_backbone",
+        "backbones.families.timm_models",
+        "probe.cli",
+        "probe.runs.compare",
+        "probe.data.load_dataset",
+    ),
     *(
         "probe.data.sources.image_folder",
         "probe.evaluation.external",

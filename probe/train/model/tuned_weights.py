@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from backbones.state import load_strict, read_state
+from backbones.state_dict import load_strict, read_state
 from probe.system import checksums
 from probe.system.atomic import write_atomic
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from backbones import timm as timm_family
+from backbones.backbone import Parts
 from backbones.errors import UserError
-from backbones.module import Parts
+from backbones.families import timm_models as timm_family
 from backbones.registry import Spec
-from backbones.state import read_state, the_weights_file
+from backbones.state_dict import read_state, the_weights_file
 from backbones.torchvision_ops import ensure_torchvision
 
 TIMM_STEM = "conv_stem.weight"  # the first key of timm's layout

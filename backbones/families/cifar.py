@@ -19,15 +19,15 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from backbones.module import Parts
+from backbones.backbone import Parts
 from backbones.registry import Spec
-from backbones.state import load_strict, read_state, the_weights_file
+from backbones.state_dict import load_strict, read_state, the_weights_file
 
 STEM_WIDTH = 16
 
 
 @dataclass(frozen=True)
-class Plan:
+class NetPlan:
     """What sets one net apart from another."""
 
     blocks: int  # a stage
@@ -37,11 +37,11 @@ class Plan:
 
 
 PLANS = {
-    "resnet20": Plan(3, (16, 32, 64), preactivation=False),
-    "resnet32": Plan(5, (16, 32, 64), preactivation=False),
-    "preact20": Plan(3, (16, 32, 64), preactivation=True),
-    "preact32": Plan(5, (16, 32, 64), preactivation=True),
-    "wrn-22-10": Plan(3, (160, 320, 640), preactivation=True, projection=True),
+    "resnet20": NetPlan(3, (16, 32, 64), preactivation=False),
+    "resnet32": NetPlan(5, (16, 32, 64), preactivation=False),
+    "preact20": NetPlan(3, (16, 32, 64), preactivation=True),
+    "preact32": NetPlan(5, (16, 32, 64), preactivation=True),
+    "wrn-22-10": NetPlan(3, (160, 320, 640), preactivation=True, projection=True),
 }
 
 
@@ -68,7 +68,7 @@ def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int |
 class ResidualNet(nn.Module):
     """Three stages of residual blocks, each at half the resolution of the last; global average pooling."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: NetPlan) -> None:
         super().__init__()
         block = PreactivationBlock if plan.preactivation else Block
         self.stem = _conv3x3(3, STEM_WIDTH)

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from backbones import reading
+from backbones.backbone import Parts
 from backbones.errors import UserError, nearest
-from backbones.module import Parts
 from backbones.preprocess import Preprocessing
 from backbones.registry import OPEN_CLIP_FILES, Spec, closest
-from backbones.state import file_kind, folder_file, strictly, without_initialisation
+from backbones.sources import Hub, Url, checksum_in_name, hub_file
+from backbones.state_dict import file_kind, folder_file, strictly, without_initialisation
 from backbones.torchvision_ops import ensure_torchvision
-from backbones.weights import Hub, Url, checksum_in_name, hub_file
 
 CONFIG = "open_clip_config.json"
 FOLDER_FILES = (*OPEN_CLIP_FILES, "model.safetensors", "pytorch_model.bin")
@@ -29,7 +29,7 @@ TEXT_BATCH = 256
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClipPlan:
     """What to build and what to fill it with."""
 
     model: str  # open_clip's name, or "local-dir:" and a folder
@@ -65,7 +65,7 @@ def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int |
     )
 
 
-def build(plan: Plan, image_size: int | None) -> Any:
+def build(plan: ClipPlan, image_size: int | None) -> Any:
     """The architecture, its memory still to be filled."""
     import open_clip
 
@@ -134,18 +134,18 @@ class Text:
         return self._tokenizer(texts)
 
 
-def _plan(spec: Spec, weights: Path | None) -> Plan:
+def _plan(spec: Spec, weights: Path | None) -> ClipPlan:
     if weights is not None and weights.is_dir():
         declared = _of_folder(weights).get("quick_gelu")
         quick = declared if declared is not None else not spec.open  # registered rows are OpenAI's
-        return Plan(f"local-dir:{weights}", folder_file(weights, FOLDER_FILES), bool(quick))
+        return ClipPlan(f"local-dir:{weights}", folder_file(weights, FOLDER_FILES), bool(quick))
     model, _, tag = spec.architecture.partition("/")
     known = _tag(model, tag, optional=weights is not None)
     file = weights or _source(known).fetch()
     numbers: dict[str, Any] = {
         key: known[key] for key in ("mean", "std", "interpolation", "resize_mode") if key in known
     }
-    return Plan(model, file, bool(known.get("quick_gelu")), numbers)
+    return ClipPlan(model, file, bool(known.get("quick_gelu")), numbers)
 
 
 def _tag(model: str, tag: str, *, optional: bool) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _of_folder(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _check_tower(spec: Spec, plan: Plan, visual: nn.Module, image_size: int | None) -> None:
+def _check_tower(spec: Spec, plan: ClipPlan, visual: nn.Module, image_size: int | None) -> None:
     """A folder names no architecture, so only the kind of tower can be compared with the row's."""
     residual = hasattr(visual, "attnpool")
     if not spec.open and residual != spec.architecture.startswith("RN"):

@@ -16,7 +16,10 @@ from backbones.quiet import quietly
 if TYPE_CHECKING:
     import torch
 
-    from backbones.module import Backbone
+    from backbones.backbone import Backbone
+
+# Families whose module would otherwise have the name of the library it wraps.
+MODULES = {"clip": "open_clip_models", "timm": "timm_models", "hf": "transformers_models"}
 
 
 def load(
@@ -28,7 +31,16 @@ def load(
     image_size: int | None = None,
     seed: int = 0,
 ) -> Backbone:
-    """See `backbones.load`."""
+    """Load a backbone by name, frozen and in evaluation mode, with every weight accounted for.
+
+    `weights` is a local file or folder in the family's format, instead of the registered source; `tap` is
+    where features are taken (`Spec.taps`); `image_size` is the side of the square input.
+    A net without weights draws them from `seed` and its name, whatever the state of torch's own generator,
+    which is left as it was: the same call gives the same net and the same fingerprint.
+    Call `.requires_grad_(True)` to train it.
+
+    >>> features = backbones.load("effnet-lite0")(images)  # N x 3 x H x W -> N x dim
+    """
     spec = registry.find(name)
     if tap is not None and tap not in spec.taps:
         raise UserError(f'{name} has no tap "{tap}"{nearest(tap, spec.taps)}')
@@ -36,11 +48,11 @@ def load(
         raise UserError(f"image_size must be a positive number of pixels, not {image_size}")
     path = weights_path(spec, weights)  # before the heavy imports: who is offline should learn it at once
 
-    from backbones.module import Backbone
+    from backbones.backbone import Backbone
 
     place = _device(device)
     with quietly(), _drawing_from(spec.name, seed):
-        family = import_module(f"backbones.{spec.family}")
+        family = import_module(f"backbones.families.{MODULES.get(spec.family, spec.family)}")
         parts = family.load(spec, path, tap=tap, image_size=image_size)
         return Backbone(name, parts, augmentation=spec.augmentation).to(place)
 

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from backbones import reading
+from backbones.backbone import Parts
 from backbones.errors import UserError
-from backbones.module import Parts
 from backbones.preprocess import INTERPOLATIONS, Preprocessing
 from backbones.registry import Spec
-from backbones.state import file_kind, folder_file, list_keys, strictly
+from backbones.sources import hub_file
+from backbones.state_dict import file_kind, folder_file, list_keys, strictly
 from backbones.torchvision_ops import ensure_torchvision
-from backbones.weights import hub_file
 
 SHARDS = "model.safetensors.index.json"
 FILES = ("model.safetensors", SHARDS, "pytorch_model.bin")
@@ -51,7 +51,7 @@ def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int |
         raise UserError(f'{spec.name} has no trained pooling; use the tap "cls"')
     if chosen == "cls" and not _has_class_token(model):
         raise UserError(f'{spec.name} has no class token; use the tap "pooled"')
-    encoder = Encoder(model, chosen, interpolate=image_size is not None)
+    encoder = VisionEncoder(model, chosen, interpolate=image_size is not None)
     return Parts(
         encoder=encoder,
         dim=_dimension(spec, encoder, numbers.size),
@@ -63,7 +63,7 @@ def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int |
     )
 
 
-class Encoder(nn.Module):
+class VisionEncoder(nn.Module):
     """A transformers model that answers with one feature vector an image."""
 
     def __init__(self, model: nn.Module, tap: str, *, interpolate: bool) -> None:
@@ -154,7 +154,7 @@ def _has_class_token(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def _dimension(spec: Spec, encoder: Encoder, size: int) -> int:
+def _dimension(spec: Spec, encoder: VisionEncoder, size: int) -> int:
     """Ask the model itself: no field of the configuration means this in every family."""
     try:
         features = encoder.eval()(torch.zeros(1, 3, size, size))

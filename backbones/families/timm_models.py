@@ -15,13 +15,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from backbones import reading
+from backbones.backbone import Parts
 from backbones.errors import UserError, nearest
-from backbones.module import Parts
 from backbones.preprocess import Preprocessing
 from backbones.registry import TIMM_FILES, Spec, closest
-from backbones.state import folder_file, read_state, strictly, without_initialisation
+from backbones.sources import LOCAL_COPY, Hub, Url, checksum_in_name
+from backbones.state_dict import folder_file, read_state, strictly, without_initialisation
 from backbones.torchvision_ops import ensure_torchvision
-from backbones.weights import LOCAL_COPY, Hub, Url, checksum_in_name
 
 FOLDER_FILES = (*TIMM_FILES, "pytorch_model.pth", "model.pth")
 
