@@ -90,7 +90,7 @@ test-slow: $(READY)
 
 # Faults and bad input without mercy, for so many seconds; a lost case is named by its row, seed and number.
 torture: $(READY)
-	@PYTHONPATH=tests:. $(BIN)/python -m torture --seconds "$$SECONDS" --seed "$$SEED" $${ONLY:+--only "$$ONLY"}
+	@$(BIN)/python -m tests.torture --seconds "$$SECONDS" --seed "$$SEED" $${ONLY:+--only "$$ONLY"}
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -74,7 +74,7 @@ def test_yaml_is_read_by_a_safe_loader_alone():
     from probe import recipe
 
     loads = [(path.name, keywords) for path, name, keywords, _ in ALL_CALLS if name.startswith("yaml.load")]
-    assert loads == [("recipe.py", {"Loader": "_Loader"})]
+    assert loads == [("schema.py", {"Loader": "_Loader"})]
     assert issubclass(recipe._Loader, SafeLoader)
 
 
@@ -91,15 +91,15 @@ def test_no_shell_is_started():
 
 def test_archives_are_looked_into_and_never_extracted():
     archives = [p.name for p in SOURCES if "zipfile" in p.read_text() or "tarfile" in p.read_text()]
-    assert archives == ["state.py"]
-    state = next(p for p in SOURCES if p.name == "state.py")
+    assert archives == ["state_dict.py"]
+    state = next(p for p in SOURCES if p.name == "state_dict.py")
     assert not [name for name, *_ in calls(state) if name.split(".")[-1] in EXTRACTING]
 
 
 def test_only_one_place_downloads_and_it_checks_where_from():
     openers = {p.name for p, name, *_ in ALL_CALLS if name.endswith(("urlopen", "build_opener"))}
-    assert openers == {"hub.py", "weights.py"}  # hub.py asks whether a server answers, and reads nothing
-    assert "check_secure(url)" in (ROOT / "backbones" / "weights.py").read_text(encoding="utf-8")
+    assert openers == {"hub.py", "sources.py"}  # hub.py asks whether a server answers, and reads nothing
+    assert "check_secure(url)" in (ROOT / "backbones" / "sources.py").read_text(encoding="utf-8")
 
 
 # -- dependencies ------------------------------------------------------------------------------------------
@@ -177,12 +177,12 @@ def test_the_lock_and_the_constraints_name_the_same_versions():
 READERS = {
     ("page.py", "read_text"): "the package's own files",
     ("run.py", "read_bytes"): "weights that this run has just written",
-    ("sums.py", "path.open"): "in blocks, after `reading.regular`",
-    ("state.py", "path.open"): "nine bytes, after `reading.regular`",
-    ("weights.py", "path.open"): "in blocks, what was downloaded or installed",
+    ("checksums.py", "path.open"): "in blocks, after `reading.regular`",
+    ("state_dict.py", "path.open"): "nine bytes, after `reading.regular`",
+    ("sources.py", "path.open"): "in blocks, what was downloaded or installed",
     ("checkpoint.py", "path.open"): "to flush what was just written",
     ("parquet_images.py", "path.open"): "by place, after the state of the file was compared",
-    ("tables.py", "pq.ParquetFile"): "after `reading.regular`, within limits",
+    ("safe_parquet.py", "pq.ParquetFile"): "after `reading.regular`, within limits",
 }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny_data import write_folder, write_parquet_folder
+
+from tests.support.tiny_datasets import write_folder, write_parquet_folder
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ import sys
 
 import numpy as np
 import pytest
-from tiny_data import write_folder, write_parquet, write_parquet_folder
 
 import probe.data
 from probe.data import catalogue, split_names
 from probe.errors import UserError
+from tests.support.tiny_datasets import write_folder, write_parquet, write_parquet_folder
 
 
 def test_listing_imports_nothing_heavy():

@@ -7,11 +7,11 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_data import encoded, picture, write_folder
 
 import probe.data
 from probe.data import decode
 from probe.errors import UserError
+from tests.support.tiny_datasets import encoded, picture, write_folder
 
 
 def through(image: Image.Image, format: str = "PNG", **options) -> np.ndarray:
@@ -71,7 +71,7 @@ def test_a_bad_image_is_named_with_its_path(tmp_path, damage):
 
 
 def test_a_bad_image_in_parquet_is_named_with_its_id_and_file(tmp_path):
-    from tiny_data import write_parquet
+    from tests.support.tiny_datasets import write_parquet
 
     images = [encoded(picture(0)), b"garbage", None]
     write_parquet(tmp_path / "train.parquet", [0, 1, 0], images=images, ids=["a", "b", "c"])

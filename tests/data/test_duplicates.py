@@ -5,11 +5,11 @@ import time
 
 import numpy as np
 import pytest
-from tiny_data import write_folder
 
 import probe.data
 from probe.data import duplicates
 from probe.data.dataset import Split
+from tests.support.tiny_datasets import write_folder
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from tiny_data import encoded, picture, write_folder, write_parquet, write_parquet_folder
 
 import probe.data
 from probe.errors import UserError
 from probe.system import digest_index
+from tests.support.tiny_datasets import encoded, picture, write_folder, write_parquet, write_parquet_folder
 
 
 def fingerprint(path) -> str:

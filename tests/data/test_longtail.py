@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tiny_data import write_parquet
 
 import probe.data
 from probe.data import longtail
 from probe.errors import UserError
+from tests.support.tiny_datasets import write_parquet
 
 
 def balanced(classes: int, each: int) -> np.ndarray:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from loss_cases import LABELS, PARAMS, case, make, tensors
-from plain import PLAIN
 
 import probe.losses
+from tests.support.loss_cases import LABELS, PARAMS, case, make, tensors
+from tests.support.plain_losses import PLAIN
 
 STEP = 5e-5
 DIRECTIONS = 4

@@ -6,10 +6,10 @@ import copy
 
 import pytest
 import torch
-from loss_cases import PARAMS, case, tensors
-from loss_cases import make as make_on
 
 import probe.losses
+from tests.support.loss_cases import PARAMS, case, tensors
+from tests.support.loss_cases import make as make_on
 
 K, D = 6, 5
 COUNTS = [200, 5, 60, 0, 30, 12]  # class 3 is empty

@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from loss_cases import PARAMS
 from torch.nn.parallel import DistributedDataParallel
 
 import probe.losses
 from probe.core import collectives
 from probe.core.class_stats import ClassStats
+from tests.support.loss_cases import PARAMS
 
 K, D, STEPS = 5, 4, 2
 COUNTS = [200.0, 5.0, 60.0, 9.0, 30.0]

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from training_world import D, K, feature_training, method, weights
 
 from probe.errors import UserError
 from probe.train.inputs.batch import Batch
+from tests.support.training_world import D, K, feature_training, method, weights
 
 COUNTS = np.repeat(np.arange(K), [100, 40, 20, 10, 5])
 

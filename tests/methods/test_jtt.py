@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from training_world import blobs, distance, feature_training, weights
 
 from probe.errors import UserError
+from tests.support.training_world import blobs, distance, feature_training, weights
 
 
 def test_the_second_stage_starts_again_and_sees_errors_as_often_as_asked():

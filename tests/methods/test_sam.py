@@ -6,10 +6,19 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from training_world import D, K, blobs, distance, feature_training, same_bits, weights, wobbly_encoder
 
 from probe import heads
 from probe.errors import UserError
+from tests.support.training_world import (
+    D,
+    K,
+    blobs,
+    distance,
+    feature_training,
+    same_bits,
+    weights,
+    wobbly_encoder,
+)
 
 
 def test_without_a_radius_it_is_the_plain_optimiser():

@@ -103,7 +103,7 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def browser():
-    from browser import Browser
+    from tests.support.browser import Browser
 
     window = Browser()
     yield window

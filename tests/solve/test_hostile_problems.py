@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from problems import blobs
 
 from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
 from probe.solve import logistic
+from tests.support.solver_problems import blobs
 
 
 def finite(solution):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from problems import blobs, plain_objective
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from torch.nn import functional as F
@@ -13,6 +12,7 @@ from torch.nn import functional as F
 from probe.core.adjustment import ClassAdjustment
 from probe.solve import logistic
 from probe.solve.objective import AdjustedObjective
+from tests.support.solver_problems import blobs, plain_objective
 
 EXACT = 1e-18
 MARGINS = torch.tensor([0.6, 1.3, 0.9, 1.2], dtype=torch.float64)

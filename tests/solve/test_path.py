@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from problems import blobs
 
 from probe.core.adjustment import ClassAdjustment
 from probe.solve import logistic
 from probe.solve.logistic import Basis
+from tests.support.solver_problems import blobs
 
 EXACT = 1e-18
 

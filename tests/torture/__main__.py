@@ -1,6 +1,6 @@
 """`make torture`: every fault and every kind of bad input, again and again, until the time is over.
 
-PYTHONPATH=tests:. python -m torture --seconds 600 --seed 1 [--only "kill"] [--case 17]
+python -m tests.torture --seconds 600 --seed 1 [--only "kill"] [--case 17]
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import sys
 import time
 
 from probe.system.progress import bar
-from torture.rows import rows
-from torture.runner import ENDLESS, Count, Lost, run, warm_up
+from tests.torture.rows import rows
+from tests.torture.runner import ENDLESS, Count, Lost, run, warm_up
 
 COLUMNS = "{:<44} {:>7} {:>9} {:>6}"
 

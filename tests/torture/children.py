@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from torture.runner import context
+from tests.torture.runner import context
 
 Before = Callable[[], None]  # done in the process before the command starts, to prepare its misfortune
 HANGS = 120.0  # seconds after which a command that is not disturbed will never end

@@ -12,10 +12,10 @@ import vl_convert
 
 from probe.cli import main
 from probe.report.html import page
-from torture.answers import command
-from torture.finished import run, without_charts
-from torture.jail import SECONDS, jailed
-from torture.kinds import Case, Torture
+from tests.torture.answers import command
+from tests.torture.finished import run, without_charts
+from tests.torture.jail import SECONDS, jailed
+from tests.torture.kinds import Case, Torture
 
 VALUES = (
     "",

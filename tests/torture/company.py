@@ -9,14 +9,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
-from features import feature_world as pictures
-
 from probe import features
 from probe.features import inventory
 from probe.system import locks
-from torture.children import HANGS
-from torture.kinds import Case, Torture
-from torture.runner import context
+from tests.support import feature_world as pictures
+from tests.torture.children import HANGS
+from tests.torture.kinds import Case, Torture
+from tests.torture.runner import context
 
 IMAGES, EIGHT = 64, 8
 

@@ -13,8 +13,6 @@ from random import Random
 from typing import Any
 
 from click.testing import CliRunner
-from features import feature_world as pictures
-from train import training_world as blobs
 
 from probe import features
 from probe.cli import main
@@ -22,9 +20,11 @@ from probe.report.html import page
 from probe.runs import compare, predict, report
 from probe.system import digest_index
 from probe.train import checkpoint
-from torture.children import succeed
-from torture.kinds import Case, Torture, complaint
-from torture.tiny import World, hasten
+from tests.support import feature_world as pictures
+from tests.support import training_world as blobs
+from tests.torture.children import succeed
+from tests.torture.kinds import Case, Torture, complaint
+from tests.torture.tiny import World, hasten
 
 Harm = Callable[
     [Path, Path, Random], None

@@ -10,18 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from features import feature_world as pictures
-from train import training_world as blobs
-
 from probe import features
 from probe.features import inventory
 from probe.features.store import Entry
 from probe.system import checksums
 from probe.train import checkpoint
-from torture.children import Before, Child, succeed
-from torture.kinds import Case, Torture, complaint
-from torture.storage import FileSizeLimit, Flushes
-from torture.tiny import World, contents, hasten, leftovers
+from tests.support import feature_world as pictures
+from tests.support import training_world as blobs
+from tests.torture.children import Before, Child, succeed
+from tests.torture.kinds import Case, Torture, complaint
+from tests.torture.storage import FileSizeLimit, Flushes
+from tests.torture.tiny import World, contents, hasten, leftovers
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 ERRORS = (*FULL, errno.EIO, errno.EROFS, errno.EACCES)

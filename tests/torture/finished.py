@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from torture.answers import command
+from tests.torture.answers import command
 
 COLOURS = {"blue": (40, 60, 200), "green": (60, 180, 70), "red": (200, 50, 40)}
 

@@ -15,12 +15,12 @@ from probe.features.store import MANIFEST, SHARD_NAME
 from probe.report.html import page
 from probe.runs import report
 from probe.system.sealed_json import canonical, digest, sealed
-from torture.answers import parsed
-from torture.coverage_guided import changed, fuzz
-from torture.finished import extract, run, without_charts
-from torture.jail import SECONDS, jailed
-from torture.kinds import Case, Torture
-from torture.trees import mutated
+from tests.torture.answers import parsed
+from tests.torture.coverage_guided import changed, fuzz
+from tests.torture.finished import extract, run, without_charts
+from tests.torture.jail import SECONDS, jailed
+from tests.torture.kinds import Case, Torture
+from tests.torture.trees import mutated
 
 EXECUTIONS = 80  # of each try
 

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from probe.report.html import page
-from torture.answers import command
-from torture.finished import run, without_charts
-from torture.images import painted
-from torture.jail import SECONDS, jailed
-from torture.kinds import Case, Torture
+from tests.torture.answers import command
+from tests.torture.finished import run, without_charts
+from tests.torture.images import painted
+from tests.torture.jail import SECONDS, jailed
+from tests.torture.kinds import Case, Torture
 
 SPARSE = (70 << 20, 3 << 30)  # bytes that take no space
 

@@ -15,9 +15,9 @@ from PIL import Image
 
 from backbones.preprocess import Preprocessing
 from probe import data
-from torture.answers import command, parsed
-from torture.jail import SECONDS, jailed
-from torture.kinds import Case, Torture
+from tests.torture.answers import command, parsed
+from tests.torture.jail import SECONDS, jailed
+from tests.torture.kinds import Case, Torture
 
 MODES = {
     "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"),

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from torture.kinds import Case
+from tests.torture.kinds import Case
 
 SECONDS = 20.0  # that a try may take
 MEMORY = 2 << 30

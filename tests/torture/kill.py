@@ -11,9 +11,9 @@ from random import Random
 
 from probe.features import inventory
 from probe.system import checksums
-from torture.children import Child, last_line, ranks
-from torture.kinds import Case, Torture
-from torture.tiny import World, contents, hasten, leftovers
+from tests.torture.children import Child, last_line, ranks
+from tests.torture.kinds import Case, Torture
+from tests.torture.tiny import World, contents, hasten, leftovers
 
 Words = Callable[[World, Path], list[str]]  # the command that works in a folder
 

@@ -8,16 +8,16 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from features import feature_world as pictures
 
 from probe.data.dataset import Split
 from probe.data.sources.image_folder import FolderImages
 from probe.features.batches import Loader
 from probe.features.encoder import BatchEncoder
 from probe.features.pipeline import encoded
-from torture.images import png
-from torture.jail import jailed
-from torture.kinds import Case, Torture
+from tests.support import feature_world as pictures
+from tests.torture.images import png
+from tests.torture.jail import jailed
+from tests.torture.kinds import Case, Torture
 
 # PNG's colour type, bits a channel, channels
 KINDS = {"grey": (0, 8, 1), "deep": (0, 16, 1), "colour": (2, 8, 3), "LA": (4, 8, 2), "RGBA": (6, 8, 4)}

@@ -11,10 +11,10 @@ from PIL import Image
 
 from probe import data
 from probe.report.html import page
-from torture.answers import command, parsed
-from torture.finished import without_charts
-from torture.jail import SECONDS, jailed
-from torture.kinds import Case, Torture
+from tests.torture.answers import command, parsed
+from tests.torture.finished import without_charts
+from tests.torture.jail import SECONDS, jailed
+from tests.torture.kinds import Case, Torture
 
 SPLITS = (
     "train",

@@ -9,13 +9,12 @@ import subprocess
 from pathlib import Path
 from random import Random
 
-from features import feature_world as pictures
-
 from probe import features
 from probe.features import inventory
 from probe.system import atomic
 from probe.train import checkpoint
-from torture.kinds import Case, Torture
+from tests.support import feature_world as pictures
+from tests.torture.kinds import Case, Torture
 
 WORDS = ("download", "half-removed", "00001-abc", "report", "tiny-pets-train", "00000003", "pip-unpack-x1")
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from random import Random
 
 import torch
-from data.tiny_data import encoded, picture, write_parquet
-from features import feature_world as pictures
 from safetensors.torch import load
 
 from backbones import reading
@@ -26,7 +24,9 @@ from probe import data, features
 from probe.data.dataset import Split
 from probe.data.images import Images
 from probe.features import inventory
-from torture.kinds import Case, Torture, complaint
+from tests.support import feature_world as pictures
+from tests.support.tiny_datasets import encoded, picture, write_parquet
+from tests.torture.kinds import Case, Torture, complaint
 
 EACH = 8  # training images of each of two classes
 BAD = b"\x89PNG\r\n\x1a\n, and no more of it"

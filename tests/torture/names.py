@@ -20,10 +20,10 @@ from probe.report.html import page
 from probe.report.text import comparison as comparison_terminal
 from probe.report.text import exports, run
 from probe.runs import table as comparison
-from torture.answers import command
-from torture.finished import without_charts
-from torture.jail import SECONDS, jailed
-from torture.kinds import Case, Torture
+from tests.torture.answers import command
+from tests.torture.finished import without_charts
+from tests.torture.jail import SECONDS, jailed
+from tests.torture.kinds import Case, Torture
 
 PARTS = (
     "</script><script>alert(1)</script>",

@@ -9,16 +9,16 @@ from pathlib import Path
 from random import Random
 
 import torch
-from features import feature_world as pictures
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from train import training_world as blobs
 
 from probe import features
 from probe.train.loop import Training
-from torture.children import Child
-from torture.kinds import Case, Torture, complaint
-from torture.tiny import World, hasten
+from tests.support import feature_world as pictures
+from tests.support import training_world as blobs
+from tests.torture.children import Child
+from tests.torture.kinds import Case, Torture, complaint
+from tests.torture.tiny import World, hasten
 
 TOO_LARGE = (7e4, "float16")
 BAD = (float("nan"), float("inf"), -float("inf"))

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from probe import data
-from torture.answers import parsed
-from torture.jail import SECONDS, jailed
-from torture.kinds import Case, Torture
+from tests.torture.answers import parsed
+from tests.torture.jail import SECONDS, jailed
+from tests.torture.kinds import Case, Torture
 
 CLASSES = ("ant", "bee", "cow", "dog")
 INTEGERS = (pa.int8(), pa.int32(), pa.int64(), pa.uint64())

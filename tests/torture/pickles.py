@@ -23,10 +23,10 @@ from probe.evaluation import external, groups
 from probe.features import inventory
 from probe.report.html import page
 from probe.train import checkpoint
-from torture.answers import command, parsed
-from torture.finished import run, without_charts
-from torture.jail import SECONDS, jailed
-from torture.kinds import Case, Torture
+from tests.torture.answers import command, parsed
+from tests.torture.finished import run, without_charts
+from tests.torture.jail import SECONDS, jailed
+from tests.torture.kinds import Case, Torture
 
 Read = Callable[[], Any]
 NAMES = ("cifar-resnet20", "effnet-lite0", "mocov2-rn50", "clip-rn50", "mae-vit-b16", "timm:resnet18")

@@ -4,7 +4,7 @@ from importlib import import_module
 
 from backbones.torchvision_ops import ensure_torchvision
 from probe import features
-from torture.rows import rows
+from tests.torture.rows import rows
 
 ensure_torchvision()  # before timm, which wants torchvision
 for library in (

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from torture.children import Child, last_line, ranks, wait_until
-from torture.kinds import Case, Torture
-from torture.tiny import World, contents, hasten, leftovers
+from tests.torture.children import Child, last_line, ranks, wait_until
+from tests.torture.kinds import Case, Torture
+from tests.torture.tiny import World, contents, hasten, leftovers
 
 PATIENCE = 60.0  # seconds in which the survivor must have ended
 

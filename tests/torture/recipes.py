@@ -12,9 +12,9 @@ import yaml
 from pydantic import BaseModel
 
 from probe import recipe
-from torture.answers import command, parsed
-from torture.jail import SECONDS, jailed
-from torture.kinds import Case, Torture
+from tests.torture.answers import command, parsed
+from tests.torture.jail import SECONDS, jailed
+from tests.torture.kinds import Case, Torture
 
 NUMBERS = (
     0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatch
 from importlib import import_module
 
-from torture.kinds import Torture
+from tests.torture.kinds import Torture
 
 # Modules of this package, in the table's order.
 # what can happen
@@ -38,5 +38,5 @@ INPUTS: tuple[str, ...] = (
 
 def rows(pattern: str = "*") -> list[Torture]:
     """The rows whose name holds `pattern` (or matches it, with * and ?), in the table's order."""
-    found = [row for family in (*FAULTS, *INPUTS) for row in import_module(f"torture.{family}").ROWS]
+    found = [row for family in (*FAULTS, *INPUTS) for row in import_module(f"tests.torture.{family}").ROWS]
     return [row for row in found if pattern in row.name or fnmatch(row.name, pattern)]

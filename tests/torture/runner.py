@@ -15,12 +15,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from torture.kinds import Case, Torture
-from torture.rows import rows
+from tests.support import ROOT
+from tests.torture.kinds import Case, Torture
+from tests.torture.rows import rows
 
 BEGIN_SECONDS = 300.0  # for what all tries of a row share
 BREATH = 0.25  # seconds between two looks at a try, for the progress bar
-PRELOADED = ["torture.preloaded"]  # so that a process costs a fork and not four seconds of imports
+PRELOADED = ["tests.torture.preloaded"]  # so that a process costs a fork and not four seconds of imports
 ENDLESS = range(1 << 31)
 
 
@@ -56,7 +57,7 @@ def context() -> Any:
     """Where processes come from: a server that has loaded the libraries and started no thread."""
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(PRELOADED)
-    tests, before = str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH")
+    tests, before = str(ROOT), os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [tests, before]))  # where it finds them
     try:
         forkserver.ensure_running()

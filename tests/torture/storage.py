@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from torture.tiny import hasten
+from tests.torture.tiny import hasten
 
 Flush = Callable[[int], None]
 

@@ -12,12 +12,12 @@ import torch
 from probe.report.html import page
 from probe.system import world
 from probe.train import checkpoint
-from torture.answers import check_line, command
-from torture.children import Child, last_line
-from torture.finished import run, without_charts
-from torture.jail import SECONDS, jailed
-from torture.kinds import Case, Torture, complaint
-from torture.tiny import hasten
+from tests.torture.answers import check_line, command
+from tests.torture.children import Child, last_line
+from tests.torture.finished import run, without_charts
+from tests.torture.jail import SECONDS, jailed
+from tests.torture.kinds import Case, Torture, complaint
+from tests.torture.tiny import hasten
 
 STRANGER = 54321
 REFUSED = "belongs to another user"

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 
 from probe import data
 from probe.report.html import page
-from torture.answers import command, parsed
-from torture.finished import run, without_charts
-from torture.images import damaged, painted
-from torture.jail import SECONDS, jailed
-from torture.kinds import Case, Torture
-from torture.recipes import WORDS, value
-from torture.trees import mutated
+from tests.torture.answers import command, parsed
+from tests.torture.finished import run, without_charts
+from tests.torture.images import damaged, painted
+from tests.torture.jail import SECONDS, jailed
+from tests.torture.kinds import Case, Torture
+from tests.torture.recipes import WORDS, value
+from tests.torture.trees import mutated
 
 TYPES = (
     pa.int64(),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from torture.rows import rows
-from torture.runner import run
+from tests.torture.rows import rows
+from tests.torture.runner import run
 
 SEED = 1
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from painting import COLOURS, paint
-from train.training_world import tiny_vit
 
 from probe import recipe
 from probe.recipe import Recipe
 from probe.system.atomic import TEMPORARY
+from tests.support.painted_images import COLOURS, paint
+from tests.support.training_world import tiny_vit
 
 EVERY_STEP = 1e-9  # minutes between checkpoints
 BACKBONE_SIZE = 32  # pixels

@@ -6,7 +6,7 @@ import copy
 from random import Random
 from typing import Any
 
-from torture.recipes import value
+from tests.torture.recipes import value
 
 
 def mutated(luck: Random, tree: Any, changes: int = 3) -> Any:

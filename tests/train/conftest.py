@@ -4,7 +4,8 @@ import subprocess
 
 import pytest
 import torch
-from training_world import tiny_resnet, tiny_vit
+
+from tests.support.training_world import tiny_resnet, tiny_vit
 
 
 @pytest.fixture

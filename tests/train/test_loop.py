@@ -7,7 +7,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from training_world import (
+
+from probe import heads
+from probe.errors import UserError
+from probe.train.schedule import factor
+from tests.support.training_world import (
     D,
     K,
     N,
@@ -21,10 +25,6 @@ from training_world import (
     weights,
     wobbly_encoder,
 )
-
-from probe import heads
-from probe.errors import UserError
-from probe.train.schedule import factor
 
 
 def by_hand(training, *, epochs, lr, momentum=0.9, decay=5e-4, warmup=0):

@@ -7,7 +7,6 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.datasets import load_digits
-from training_world import tiny_resnet, tiny_vit
 
 from probe import data, recipe
 from probe.evaluation import predictions
@@ -21,6 +20,7 @@ from probe.train import finetune
 from probe.train.build import make_head, make_method
 from probe.train.finetuning import _job, _start, _training
 from probe.train.model.head_init import automatic, set_head
+from tests.support.training_world import tiny_resnet, tiny_vit
 
 CLASSES = (3, 5, 8, 9)
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 from torch import nn
-from training_world import method, tiny_resnet, tiny_vit
 
 from probe import heads
 from probe.errors import UserError
 from probe.recipe.train_settings import TrainConfig
 from probe.train import optim
 from probe.train.model.network import Network
+from tests.support.training_world import method, tiny_resnet, tiny_vit
 
 
 def groups(network, **settings):

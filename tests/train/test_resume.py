@@ -4,16 +4,15 @@ import json
 import multiprocessing
 import signal
 from multiprocessing import forkserver
-from pathlib import Path
 
 import pytest
 import torch
-import victims
-from training_world import feature_training, gone, same_bits
-from victims import features, finish, images
 
 from probe.core import collectives
 from probe.errors import UserError
+from tests.support import killed_trainings as victims
+from tests.support.killed_trainings import features, finish, images
+from tests.support.training_world import feature_training, gone, same_bits
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,11 +27,8 @@ def _one_thread():
 def spawn():
     """Run a function in a fresh process that has torch loaded but nothing started; returns its exit code."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["victims"])
-    monkey = pytest.MonkeyPatch()
-    monkey.setenv("PYTHONPATH", str(Path(__file__).parent))  # where the server finds what it loads
+    context.set_forkserver_preload(["tests.support.killed_trainings"])
     forkserver.ensure_running()
-    monkey.undo()
 
     def run(function, *args, **options):
         process = context.Process(target=function, args=args, kwargs=options)

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from training_world import D, blobs
 
 from probe.core.scaling import Scaling
 from probe.errors import UserError
@@ -16,6 +15,7 @@ from probe.recipe import MethodConfig, SolverConfig
 from probe.recipe.train_settings import TrainConfig
 from probe.solve import l2_grid
 from probe.train import final_check, probe_sgd
+from tests.support.training_world import D, blobs
 
 NONE = np.array([], dtype=np.int64)
 

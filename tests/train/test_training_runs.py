@@ -8,13 +8,13 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from stored import accuracy, predictions
-from training_world import tiny_vit
 
 from probe import recipe
 from probe.errors import UserError
 from probe.runs.predict import predict
 from probe.runs.run import run
+from tests.support.stored_runs import accuracy, predictions
+from tests.support.training_world import tiny_vit
 
 
 @pytest.fixture(scope="module")

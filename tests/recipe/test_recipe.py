@@ -1,0 +1,139 @@
+"""A recipe says exactly what it means, or why it cannot."""
+
+import pytest
+
+from probe import recipe
+from probe.errors import UserError
+from tests.support import ROOT
+
+
+def test_words_stand_for_names_and_defaults_fill_the_rest():
+    r = recipe.build({"backbone": "clip-rn50", "data": "food101", "method": {"name": "mr2", "lam": 0.05}})
+    assert (r.backbone.name, r.data.name, r.method.name, r.solver.name) == (
+        "clip-rn50",
+        "food101",
+        "mr2",
+        "lbfgs",
+    )
+    assert r.method.params == {"lam": 0.05}
+
+
+def test_overrides_reach_into_a_recipe():
+    content = recipe.override({"method": "mr2", "seeds": 1}, ["seeds=5", "method.lam=0.05", "solver.l2=1e-3"])
+    r = recipe.build(content)
+    assert (r.seeds, r.method.name, r.method.params, r.solver.l2) == (5, "mr2", {"lam": 0.05}, 1e-3)
+
+
+def test_a_saved_recipe_runs_again_as_it_was(tmp_path):
+    r = recipe.build({"data": "pets", "method": {"name": "mr2", "lam": 0.1}, "seeds": 3})
+    (tmp_path / "recipe.yaml").write_text(r.to_yaml())
+    again = recipe.build(recipe.read(tmp_path / "recipe.yaml"))
+    assert again == r
+    assert again.digest == r.digest
+
+
+def test_the_digest_follows_every_setting():
+    base = recipe.build({})
+    changes = [{"seeds": 2}, {"method": {"name": "mr2", "lam": 0.3}}, {"solver": {"l2": 2}}, {"data": "pets"}]
+    assert len({base.digest, *(recipe.build(c).digest for c in changes)}) == 5
+
+
+def test_a_slug_is_a_safe_file_name():
+    r = recipe.build({"backbone": "timm:a/b c", "data": "../some/où $(x)", "method": "mr2"})
+    assert r.slug.startswith("timm-a-b-c-o-x-mr2-")
+
+
+def test_groups_come_from_a_ranking_a_file_or_a_run():
+    assert recipe.build({}).groups == "crossfit"
+    assert recipe.build({"groups": "classes/pets.json"}).groups == "classes/pets.json"
+    run = recipe.build({"groups": {"reference": "runs/erm"}})
+    assert recipe.build({"groups": "runs/erm"}) == run
+    assert recipe.build({"groups": "runs/erm/result.json"}).groups.reference == "runs/erm/result.json"
+    assert recipe.build(run.model_dump()).digest == run.digest != recipe.build({}).digest
+    assert recipe.build(recipe.override({}, ["groups.reference=runs/erm"])) == run
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"groups": "crosfit"}, 'did you mean "crossfit"'),
+        ({"groups": {"referense": "runs/a"}}, "{reference: RUN FOLDER}"),
+        ({"groups": 3}, "write crossfit, paper, a JSON file"),
+        ({"metod": "mr2"}, 'unknown key "metod"; did you mean "method"'),
+        ({"solver": {"l3": 1}}, 'unknown key "solver.l3"; did you mean "l2"'),
+        ({"seeds": 0}, "seeds: .*greater than 0.*given 0"),
+        ({"seeds": "many"}, "seeds: .*integer"),
+        ({"solver": "newton"}, "solver.name: .*lbfgs"),
+        ({"data": {"val_fraction": 2}}, "val_fraction"),
+        ({"data": [1]}, "data: "),
+    ],
+)
+def test_mistakes_are_one_line(content, message):
+    with pytest.raises(UserError, match=message) as caught:
+        recipe.build(content)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1", "line 1.*not valid YAML"),
+        ("a: &x [1]\nb: *x", "line 2.*aliases are not allowed"),
+        ("- 1", "mapping"),
+        ("!!python/object/apply:os.system [true]", "not valid YAML"),
+        ("[" * 5000, "not valid YAML"),
+    ],
+)
+def test_bad_files_are_one_line(tmp_path, text, message):
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(UserError, match=message) as caught:
+        recipe.read(tmp_path / "r.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_recipe_and_a_malformed_override_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read recipe .*no\.yaml"):
+        recipe.read(tmp_path / "no.yaml")
+    with pytest.raises(UserError, match='"seeds 5" is no override'):
+        recipe.override({}, ["seeds 5"])
+
+
+SHIPPED = sorted((ROOT / "recipes").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_shipped_recipe_is_valid_and_names_what_exists(path):
+    import backbones
+    from probe import methods
+    from probe.data import catalogue
+
+    r = recipe.build(recipe.read(path))
+    assert r.backbone.name in backbones.names()
+    assert r.data.name in catalogue.names()
+    methods.catalogue.resolve(r.method.name, r.method.params)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("method: {name: mr2, lam: 2001-01-01}", "is a date"),
+        ("method: {name: mr2, lam: .nan}", "no finite number"),
+        ("method: {name: mr2, lam: 99999999999999999999}", "too large"),
+        ('train: {augment: {alpha: "inf"}}', "no finite number"),
+        ('train: {batch_size: "99999999999999999999"}', "too large"),
+        ('data: "a\\0b"', "no file can"),
+        ('data: "\\ud800"', "no file can"),
+        ("1: 2", "is not text"),
+        ("method: " + "{a: " * 20 + "1" + "}" * 20, "nested too deeply"),
+    ],
+)
+def test_a_recipe_holds_only_what_a_result_can_carry(tmp_path, text, complaint):
+    path = tmp_path / "r.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=complaint):
+        recipe.build(recipe.read(path))
+
+
+def test_a_long_name_still_makes_a_folder(tmp_path):
+    slug = recipe.build({"data": "x" * 5000, "backbone": "timm:" + "y" * 5000}).slug
+    (tmp_path / slug).mkdir()

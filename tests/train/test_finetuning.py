@@ -1,0 +1,259 @@
+"""Fine-tuning: where it starts and ends, what it writes, and that the test images wait until the end."""
+
+import numpy as np
+import pytest
+import torch
+
+import backbones
+import probe.runs.run
+from probe import data, recipe
+from probe.errors import UserError
+from probe.heads import fitted
+from probe.probing import exact as probing
+from probe.runs.inputs import gather
+from probe.train import finetune
+from probe.train.build import make_head, make_method
+from probe.train.finetuning import _job, _start, _training
+from probe.train.model import tuned_weights
+from probe.train.model.head_init import set_head
+from tests.support.training_world import distance, tiny_vit
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vit")
+    tiny_vit(folder)
+    return folder
+
+
+def recipe_for(vit, colours, **train):
+    method = train.pop("method", "erm")
+    settings = {"epochs": 1, "batch_size": 16, "lr": 1e-3, "start": "random", **train}
+    return recipe.build(
+        {
+            "backbone": {"name": f"timm:{vit}", "image_size": 32},
+            "data": str(colours),
+            "method": method,
+            "finetune": True,
+            "train": settings,
+        }
+    )
+
+
+def cut(d):
+    return data.stratified_holdout(d["train"].labels, 0.2, 0)[1]
+
+
+def poser(r, cache):
+    material = gather(r, cache=cache)
+    return lambda backbone: probing.pose(r, material)
+
+
+def run(r, folder, *, pose=None, seed=0):
+    d = data.load(r.data.name)
+    return finetune(r, d, cut(d), folder=folder, pose=pose, seed=seed, show=False), d
+
+
+def at_step_0(r, folder, pose):
+    """The scores on the test split before the first step."""
+    d = data.load(r.data.name)
+    job = _job(r, d, cut(d), 0)
+    method = make_method(r.method, num_classes=4, labels=job.samples.labels, dim=job.backbone.dim)
+    head = make_head(method, r.train, dim=job.backbone.dim, num_classes=4, seed=0)
+    scaling = set_head(r.train.start, head, _start(job, pose))
+    training = _training(job, method, head, scaling, folder, "digest", False)
+    return training.evaluate(job.feed(d["test"])), training
+
+
+@pytest.mark.parametrize("scaling", ["none", "standard"])
+@pytest.mark.parametrize("method", ["erm", "mr2"])
+def test_lp_ft_starts_where_the_exact_probe_ended(vit, colours, cache, tmp_path, method, scaling):
+    r = recipe_for(vit, colours, start="probe", method=method)
+    r = recipe.build({**r.model_dump(), "features": {"scaling": scaling}, "solver": {"l2": 1.0}})
+    material = gather(r, cache=cache)
+    problem = probing.pose(r, material)
+    held = material.held(0, 0.2)
+    exact = probing.fit(problem, r.method, r.solver, held).head.scores(material.features["test"].X)
+    scores, _ = at_step_0(r, tmp_path, lambda backbone: problem)
+    assert torch.allclose(scores, exact.float(), atol=2e-4)
+
+
+@pytest.mark.parametrize("chosen", [{"keep": "best"}, {"wise": (0.0, 1.0)}])
+def test_what_will_choose_has_not_taught_the_probe_that_it_starts_from(vit, colours, cache, tmp_path, chosen):
+    r = recipe_for(vit, colours, start="probe", **chosen)
+    material = gather(r, cache=cache)
+    problem = probing.pose(r, material)
+    held = cut(data.load(r.data.name))
+    l2 = probing.fit(problem, r.method, r.solver, held).record["l2"]
+    others = problem.only(np.setdiff1d(np.arange(len(problem.y)), held))
+    exact = probing.fit(others, r.method, r.solver.model_copy(update={"l2": l2}), held).head
+    scores, _ = at_step_0(r, tmp_path, lambda backbone: problem)
+    assert torch.allclose(scores, exact.scores(material.features["test"].X).float(), atol=2e-4)
+
+
+def test_class_means_start_as_the_nearest_mean_classifier(vit, colours, cache, tmp_path):
+    r = recipe_for(vit, colours, start="means")
+    material = gather(r, cache=cache)
+    X, y = material.features["train"].X.tensor(), material.features["train"].y
+    means = torch.stack([X[torch.as_tensor(y == k)].mean(0) for k in range(4)])
+    nearest = torch.cdist(material.features["test"].X.tensor(), means).argmin(1)
+    scores, _ = at_step_0(r, tmp_path, poser(r, cache))
+    assert torch.equal(scores.argmax(1), nearest)
+
+
+def test_a_random_head_follows_the_seed(vit, colours, tmp_path):
+    r = recipe_for(vit, colours)
+    scores, training = at_step_0(r, tmp_path, None)
+    again, _ = at_step_0(r, tmp_path, None)
+    assert torch.equal(scores, again)
+    assert 0 < float(training.network.head.weight.detach().std()) < 0.02
+
+
+def test_a_zero_shot_head_starts_as_clip_does(colours, tmp_path):
+    import json
+
+    import open_clip
+    from safetensors.torch import save_file
+
+    folder = tmp_path / "clip"
+    folder.mkdir()
+    text = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
+    vision = {"image_size": 32, "layers": 2, "width": 32, "patch_size": 8, "head_width": 16}
+    config = {"embed_dim": 24, "quick_gelu": True, "vision_cfg": vision, "text_cfg": text}
+    numbers = {"mean": [0.4] * 3, "std": [0.2] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
+    (folder / "open_clip_config.json").write_text(
+        json.dumps({"model_cfg": config, "preprocess_cfg": numbers})
+    )
+    torch.manual_seed(0)
+    state = open_clip.create_model(f"local-dir:{folder}").state_dict()
+    save_file({k: v.contiguous() for k, v in state.items()}, folder / "open_clip_model.safetensors")
+
+    r = recipe_for("", colours, start="zeroshot")
+    r = recipe.build({**r.model_dump(), "backbone": {"name": "open_clip:ViT-B-32", "weights": str(folder)}})
+    scores, training = at_step_0(r, tmp_path, None)
+    b = backbones.load("open_clip:ViT-B-32", weights=folder)
+    d = data.load(str(colours))
+    rows, scale = probing.text_classifier(b, d.class_names, d.templates)
+    images = torch.stack([b.transform(d["test"][i][0]) for i in range(len(d["test"]))])
+    h = torch.nn.functional.normalize(b(images), dim=1)
+    expected = scale * h @ torch.nn.functional.normalize(rows, dim=1).T
+    assert torch.allclose(scores, expected, atol=1e-4)
+    training.run()
+    assert np.isfinite(training.progress.epochs[-1]["loss"])
+
+
+def test_the_whole_way_from_a_recipe_to_weights_that_classify_the_same(vit, colours, tmp_path):
+    r = recipe_for(vit, colours, epochs=3, ema=0.5, layer_decay=0.7, drop_path=0.1, warmup_epochs=0.5)
+    tuned, d = run(r, tmp_path)
+    before = backbones.load(f"timm:{vit}", image_size=32)
+    fresh = tuned_weights.restore(backbones.load(f"timm:{vit}", image_size=32), tuned.weights)
+    assert fresh.fingerprint == tuned.backbone.digest() != before.fingerprint
+    images = torch.stack([fresh.transform(d["test"][i][0]) for i in range(len(d["test"]))])
+    fitted.save(tuned.head, tmp_path / "head", {})
+    head, _ = fitted.load(tmp_path / "head")
+    assert torch.allclose(head.scores(fresh(images)), tuned.scores, atol=1e-4)
+    assert (tuned.scores.argmax(1).numpy() == d["test"].labels).mean() > 0.5
+    assert len(tuned.record["epochs"]) == 3
+
+
+def test_wise_ft_at_its_ends_is_the_start_and_the_end(vit, colours, tmp_path):
+    plain, _ = run(recipe_for(vit, colours), tmp_path / "plain")
+    start, _ = at_step_0(recipe_for(vit, colours), tmp_path / "start", None)
+    for alpha, expected in ((0.0, start), (1.0, plain.scores)):
+        tuned, _ = run(recipe_for(vit, colours, wise=[alpha]), tmp_path / str(alpha))
+        assert torch.equal(tuned.scores, expected)
+        assert tuned.record["alpha"] == alpha
+
+
+def test_several_alphas_are_each_validated_and_the_best_is_kept(vit, colours, tmp_path):
+    r = recipe_for(vit, colours, wise=[0.0, 0.5, 1.0], epochs=2)
+    tuned, _ = run(r, tmp_path)
+    rows = tuned.record["wise"]
+    assert [row["alpha"] for row in rows] == [0.0, 0.5, 1.0]
+    best = max(row["validation"] for row in rows)
+    assert next(row for row in rows if row["alpha"] == tuned.record["alpha"])["validation"] == best
+
+
+def test_held_rows_are_trained_on_only_where_nothing_is_chosen_on_them(vit, colours):
+    d = data.load(str(colours))
+    assert len(_job(recipe_for(vit, colours), d, cut(d), 0).trained) == 60
+    chosen = _job(recipe_for(vit, colours, keep="best"), d, cut(d), 0).trained
+    assert len(chosen) == 48
+    assert not set(chosen) & set(cut(d))
+
+
+def test_test_images_are_read_once_at_the_end(vit, colours, tmp_path, monkeypatch):
+    d = data.load(str(colours))
+    seen = []
+    test, train = d["test"]._images, d["train"]._images
+    for images, name in ((test, "test"), (train, "train")):
+        monkeypatch.setattr(type(images), "rgb", type(images).rgb)
+        original = images.rgb
+        object.__setattr__(images, "rgb", lambda row, o=original, n=name: (seen.append(n), o(row))[1])
+    finetune(recipe_for(vit, colours, keep="best"), d, cut(d), folder=tmp_path, show=False)
+    assert seen.count("test") == 32
+    assert set(seen[-32:]) == {"test"}
+
+
+def test_nets_from_scratch_follow_the_seed_and_learn(colours, tmp_path):
+    train = {"epochs": 3, "batch_size": 20, "lr": 0.1, "augment": {"crop": "padded-crop"}}
+    content = {"backbone": "cifar-resnet20", "data": str(colours), "method": "mr2", "finetune": True}
+    r = recipe.build({**content, "train": train})
+    tuned, _ = run(r, tmp_path / "a")
+    again, _ = run(r, tmp_path / "b")
+    other, _ = run(r, tmp_path / "c", seed=1)
+    assert torch.equal(tuned.scores, again.scores)
+    assert not torch.equal(tuned.scores, other.scores)
+    assert tuned.record["epochs"][-1]["loss"] < tuned.record["epochs"][0]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": "ldam", "head": "linear"}, "ldam works on cosines.*train.head=cosine"),
+        ({"method": "mr2", "augment": {"mix": "mixup"}}, "mr2 takes labels"),
+        ({"start": "probe", "head": "cosine"}, "start: probe is a linear solution"),
+        ({"start": "zeroshot"}, "has no text encoder"),
+        ({"sampler": "pairs", "batch_size": 1}, "smaller than one class pair"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(vit, colours, tmp_path, change, message):
+    with pytest.raises(UserError, match=message) as caught:
+        run(recipe_for(vit, colours, **change), tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("start", ["probe", "means"])
+def test_a_net_without_weights_has_no_features_to_start_from(colours, tmp_path, start):
+    content = {
+        "backbone": "cifar-resnet20",
+        "data": str(colours),
+        "finetune": True,
+        "train": {"start": start},
+    }
+    with pytest.raises(UserError, match=f"start: {start} needs features.*cifar-resnet20 is trained from"):
+        probe.runs.run.run(recipe.build(content), out=tmp_path)
+
+
+def test_a_finished_fine_tuning_is_found_again_with_its_best_epoch(vit, colours, tmp_path):
+    r = recipe_for(vit, colours, epochs=3, ema=0.9, keep="best")
+    tuned, _ = run(r, tmp_path)
+    again, _ = run(r, tmp_path)
+    assert torch.equal(tuned.scores, again.scores)
+    assert distance(tuned.backbone.encoder.state_dict(), again.backbone.encoder.state_dict()) == 0
+
+
+def test_batch_norm_is_frozen_where_weights_are_pretrained_and_trained_from_scratch(colours, tmp_path):
+    from tests.support.training_world import tiny_resnet
+
+    tiny_resnet(tmp_path / "rn")
+    for name, moves in ((f"timm:{tmp_path / 'rn'}", False), ("cifar-resnet20", True)):
+        content = {"backbone": {"name": name, "image_size": 32}, "data": str(colours), "method": "erm"}
+        train = {"epochs": 1, "batch_size": 30, "start": "random", "lr": 1e-3}
+        r = recipe.build({**content, "finetune": True, "train": train})
+        _, training = at_step_0(r, tmp_path / "run", None)
+        before = {k: v for k, v in training.network.snapshot().items() if "running_mean" in k}
+        training.folder = None
+        training.run()
+        after = training.network.snapshot()
+        assert all(torch.equal(v, after[k]) for k, v in before.items()) is not moves

@@ -1,0 +1,206 @@
+"""The rate that is found where none is given: honest, repeatable, once a training, one for all processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from probe.train import lr_search
+from probe.train.inputs.loaders import FeatureFeed
+from probe.train.lr_search import Search, choose
+from tests.support.training_world import K, blobs, feature_training, same_bits, weights, wobbly_encoder
+
+RATES = (1e-3, 1e-2, 1e-1)
+
+
+def search(tried=RATES, head=None):
+    X, y = blobs()
+    ids = [str(i) for i in range(len(y))]
+    return Search(
+        tried, FeatureFeed(X[:150], y[:150], ids[:150]), FeatureFeed(X[150:], y[150:], ids[150:]), head or {}
+    )
+
+
+def searching(folder=None, tried=RATES, name="mr2", **options):
+    usual = {"encoder": wobbly_encoder(), "ema": 0.9, "optimizer": "adamw", "lr": None}
+    training = feature_training(name, folder=folder, **{**usual, **options})
+    training.search = search(tried)
+    return training
+
+
+def test_the_rate_is_found_the_same_every_time_and_the_search_leaves_no_trace():
+    one, two = searching(), searching()
+    one.run()
+    two.run()
+    found = one.progress.found
+    assert found == two.progress.found
+    assert found["lr"] in RATES
+    assert same_bits(weights(one), weights(two))
+    given = feature_training("mr2", encoder=wobbly_encoder(), ema=0.9, optimizer="adamw", lr=found["lr"])
+    given.run()
+    assert same_bits(weights(one), weights(given))
+    assert one.method.loss.history.as_lists() == given.method.loss.history.as_lists()
+
+
+def test_each_rate_and_its_score_are_logged(tmp_path):
+    training = searching(tmp_path)
+    training.run()
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert lines[0] == {"step": 0, "search": training.progress.found}
+    assert [row["rate"] for row in training.progress.found["tried"]] == ["start", *RATES]
+    assert all(0 <= row["accuracy"] <= 1 and row["loss"] > 0 for row in training.progress.found["tried"])
+    assert {line["lr"] for line in lines if "samples" in line and line["step"] == 1} == {training.rate}
+
+
+@pytest.mark.parametrize("step", [0, 5, 20])
+def test_a_training_that_is_taken_up_after_a_kill_does_not_search_again(tmp_path, step):
+    whole = searching()
+    whole.run()
+    killed = searching(tmp_path, checkpoint_minutes=1e-9)
+    make = killed.windows
+
+    def dies(feed, *args):
+        for window in make(feed, *args):
+            if feed is killed.feed and killed.position.steps == step:  # the search is over
+                raise KeyboardInterrupt
+            yield window
+
+    killed.windows = dies
+    with pytest.raises(KeyboardInterrupt):
+        killed.run()
+    resumed = searching(tmp_path)
+    resumed.search = None  # nobody to ask
+    resumed.run()
+    assert resumed.position.steps == 39
+    assert resumed.progress.found == whole.progress.found
+    assert same_bits(weights(resumed), weights(whole))
+
+
+@pytest.mark.parametrize("trial", [1, 2])
+def test_a_search_that_was_killed_goes_on_with_the_rates_that_are_left(tmp_path, trial):
+    whole = searching()
+    whole.run()
+    killed, steps = searching(tmp_path), lr_search.trial_steps(whole, len(RATES))
+    _steps_before(killed, stop_at=trial * steps + 2)
+    with pytest.raises(KeyboardInterrupt):
+        killed.run()
+    resumed = searching(tmp_path)
+    made = _steps_before(resumed)
+    resumed.run()
+    assert len(made) == (len(RATES) - trial) * steps  # the trials that ended are not made again
+    assert resumed.progress.found == whole.progress.found
+    assert same_bits(weights(resumed), weights(whole))
+    assert not resumed.progress.trials
+
+
+def _steps_before(training, stop_at=None):
+    """The steps that a search makes, counted in a list; the one at `stop_at` is not made."""
+    made, make, judged = [], training.windows, training.search.feed
+
+    def counted(feed, *args):
+        for window in make(feed, *args):
+            if feed is judged:
+                if len(made) == stop_at:
+                    raise KeyboardInterrupt
+                made.append(window)
+            yield window
+
+    training.windows = counted
+    return made
+
+
+def test_asked_to_stop_while_it_searches_it_stops_and_saves_no_half_trial(tmp_path, capsys):
+    training = searching(tmp_path)
+    step = training.method.step
+
+    def signalled(window):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return step(window)
+
+    training.method.step = signalled
+    training.show = False
+    with pytest.raises(SystemExit) as stopped:
+        training.run()
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert "stopped while finding the rate" in capsys.readouterr().err
+    assert not list((tmp_path / "checkpoints").glob("*"))
+
+
+def test_a_rate_that_ruins_the_network_is_never_taken():
+    training = searching(tried=(1e-2, 1e6), name="erm")
+    training.run()
+    assert training.rate == 1e-2
+    assert torch.isfinite(training.evaluate(training.feed)).all()
+
+
+def losses(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def noise(n=400):
+    return torch.randn(n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def centred(values):
+    return values - values.mean()
+
+
+def test_of_rates_that_are_equally_good_the_smallest_is_taken():
+    start = 1 + 0.1 * noise()
+    flat = {rate: start.clone() for rate in RATES}
+    assert choose(start, flat)[0] == 1e-3
+    better = {1e-3: start - 0.01, 1e-2: start - 0.4999 + 0.01 * centred(noise()), 1e-1: start - 0.5}
+    assert choose(start, better) == (1e-2, "the smallest of those as good as the best")
+    assert choose(start, {1e-3: start, 1e-2: start - 0.2, 1e-1: start + 0.3}) == (1e-2, "the best")
+
+
+def test_where_every_rate_does_harm_or_diverges_a_smaller_one_is_taken():
+    start = losses(1.0, 1.0, 1.1, 0.9)
+    rate, why = choose(start, dict.fromkeys(RATES, start + 1))
+    assert rate < min(RATES)
+    assert "every rate made the held-out rows worse" in why
+    assert choose(start, dict.fromkeys(RATES)) == (rate, "every rate diverged, so a smaller one is used")
+
+
+def test_being_surer_without_being_better_counts_for_nothing():
+    z = torch.randn(200, K, generator=torch.Generator().manual_seed(0))
+    y = torch.randint(K, (200,), generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(lr_search.losses(z, y).mean(), lr_search.losses(4 * z, y).mean(), rtol=2e-3)
+
+
+def test_the_search_takes_at_most_half_as_many_steps_as_the_training():
+    for epochs in (1, 3, 20, 200):
+        training = searching(epochs=epochs)
+        steps = lr_search.trial_steps(training, len(RATES))
+        assert steps <= lr_search.LONGEST
+        assert steps * len(RATES) <= max(0.5 * 13 * epochs, lr_search.SHORTEST * len(RATES))
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    training = searching(name="erm", encoder=None)
+    training.run()
+    (out / f"{training.processes}-{training.rank}.json").write_text(json.dumps(training.progress.found))
+
+
+def test_two_processes_find_the_rate_that_one_finds(tmp_path):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [sys.executable, *launcher, str(Path(__file__)), str(tmp_path)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PROBE_PROCESSES": "2"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    main(tmp_path)
+    one, first, second = (json.loads((tmp_path / f"{n}.json").read_text()) for n in ("1-0", "2-0", "2-1"))
+    assert first == second
+    assert first["lr"] == one["lr"]
+    for a, b in zip(first["tried"], one["tried"], strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
