@@ -58,8 +58,8 @@ class Ranker:
         """By erm's test accuracy; a training that is itself erm ranks by its own."""
         test = self.material.features["test"]
         plain = ERM if any(g.method == ERM for g in self.guesses) else self.recipe.label
-        hits = predictions.outcome(self.guesses, test.y, plain).hits
-        return groups.thirds(np.nan_to_num(metrics.count(hits, test.y, self.problem.num_classes).accuracy))
+        correct = predictions.outcome(self.guesses, test.y, plain).correct
+        return groups.thirds(np.nan_to_num(metrics.count(correct, test.y, self.problem.num_classes).accuracy))
 
     def _crossfit(self) -> dict[str, list[int]]:
         problem, last = self.problem, self.learnt[-1]

@@ -26,7 +26,7 @@ from probe.errors import UserError
 from probe.evaluation import predictions
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
 from probe.evaluation.predictions import Predictions
-from probe.evaluation.summary import Bench, Groups, gain_over, judge
+from probe.evaluation.summary import EvaluationSet, Groups, gain_over, summarise
 from probe.heads import fitted
 from probe.probing import exact
 from probe.probing.exact import PLAIN, Fit, ProbeProblem
@@ -226,10 +226,10 @@ def _not_finite(value: Any, path: str) -> Iterator[str]:
         yield path
 
 
-def bench_of(material: RunInputs, ranking: Groups) -> Bench:
+def bench_of(material: RunInputs, ranking: Groups) -> EvaluationSet:
     test = material.features["test"]
     counts = np.bincount(material.y, minlength=len(test.class_names))
-    return Bench(test.y, tuple(test.class_names), ranking, counts)
+    return EvaluationSet(test.y, tuple(test.class_names), ranking, counts)
 
 
 def assess(
@@ -242,13 +242,13 @@ def assess(
     """The `test`, `reference` and `versus` blocks."""
     test, bench = material.features["test"], bench_of(material, ranking)
     mine = predictions.outcome(guesses, test.y, recipe.label)
-    block: dict[str, Any] = {"test": judge(mine, bench), "reference": None, "versus": None}
+    block: dict[str, Any] = {"test": summarise(mine, bench), "reference": None, "versus": None}
     how = reference.how(recipe)
     if how is not None:
         other = predictions.outcome(guesses, test.y, REFERENCE)
         gain = gain_over(mine, other, bench)
         gain |= {"how": how, "run": None if rival is None else rival.name}
-        block |= {"reference": judge(other, bench), "versus": gain}
+        block |= {"reference": summarise(other, bench), "versus": gain}
     return block
 
 

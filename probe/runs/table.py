@@ -11,7 +11,7 @@ from probe.errors import UserError
 from probe.evaluation import external
 from probe.evaluation import groups as grouping
 from probe.evaluation.significance import holm
-from probe.evaluation.summary import Bench, Groups, MethodOutcome, corrected, gain_over, judge
+from probe.evaluation.summary import EvaluationSet, Groups, MethodOutcome, corrected, gain_over, summarise
 from probe.recipe import Recipe, build, group_source
 from probe.report.text import format
 from probe.runs import report
@@ -124,13 +124,13 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
     predictions = [_predictions(folder) for folder in folders]
     outcomes = _paired(folders, predictions)
     names = predictions[0].class_names
-    bench = Bench(predictions[0].labels, names, _groups(groups, results[0], names))
+    bench = EvaluationSet(predictions[0].labels, names, _groups(groups, results[0], names))
     origin = results[0] if groups is None else grouping.origin(group_source(groups))
     origin = {key: origin.get(key) for key in ("groups_by", "groups_from")}
-    judged = [judge(outcome, bench) for outcome in outcomes]
+    judged = [summarise(outcome, bench) for outcome in outcomes]
     rows = []
     for i, (folder, recipe) in enumerate(zip(folders, recipes, strict=True)):
-        block: dict[str, Any] = {"test": judged[i], "seeds": outcomes[i].hits, **origin}
+        block: dict[str, Any] = {"test": judged[i], "seeds": outcomes[i].correct, **origin}
         if i > 0:
             block |= {"reference": judged[0], "versus": gain_over(outcomes[i], outcomes[0], bench)}
         rows.append(row_of(recipe, folder, block, reused=True))
@@ -142,9 +142,9 @@ def against(result: Mapping[str, Any], folder: Path, plain: Path) -> Row:
     predictions = [_predictions(path) for path in (folder, plain)]
     mine, other = _paired([folder, plain], predictions)
     names = predictions[0].class_names
-    bench = Bench(predictions[0].labels, names, grouping.of_result(result, names))
+    bench = EvaluationSet(predictions[0].labels, names, grouping.of_result(result, names))
     gain = {**gain_over(mine, other, bench), "how": SAME, "run": plain.name}
-    return {**result, "reference": judge(other, bench), "versus": gain}
+    return {**result, "reference": summarise(other, bench), "versus": gain}
 
 
 def _paired(
@@ -156,7 +156,7 @@ def _paired(
         for what, same in (
             ("classes", p.class_names == predictions[0].class_names),
             ("test images", p.ids == predictions[0].ids),
-            ("numbers of seeds", len(o.hits) == len(outcomes[0].hits)),
+            ("numbers of seeds", len(o.correct) == len(outcomes[0].correct)),
         ):
             if not same:
                 raise UserError(

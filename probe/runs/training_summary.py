@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from probe.evaluation import metrics, predictions
-from probe.evaluation.summary import Bench, MethodOutcome, overall_gain
+from probe.evaluation.summary import EvaluationSet, MethodOutcome, overall_gain
 from probe.report.text import format
 from probe.train.lr_search import DIVERGED
 
@@ -25,7 +25,7 @@ WAYS_OUT = (
 
 
 def course(
-    bench: Bench,
+    bench: EvaluationSet,
     fits: Sequence[Fit],
     guesses: Sequence[Predictions],
     *,
@@ -51,10 +51,10 @@ def course(
     return block, [*_harm(gain, "start" if first else "frozen probe", fits), *_search(fits)]
 
 
-def _accuracy(outcome: MethodOutcome | None, bench: Bench) -> dict[str, float] | None:
+def _accuracy(outcome: MethodOutcome | None, bench: EvaluationSet) -> dict[str, float] | None:
     if outcome is None:
         return None
-    counts = metrics.count(outcome.hits, bench.labels, len(bench.class_names))
+    counts = metrics.count(outcome.correct, bench.labels, len(bench.class_names))
     return {name: metrics.overall(counts)[name] for name in ("top1", "mean_per_class")}
 
 
@@ -66,7 +66,9 @@ def _harm(gain: dict[str, Any] | None, before: str, fits: Sequence[Fit]) -> list
     held = [fit.record["held_out"] for fit in fits if "held_out" in fit.record]
     fell = sum(row["start"] - row["end"] for row in held) / max(1, len(held))
     if fell > LOSS:
-        return [f"training ended {100 * fell:.1f} points below its start on held-out images; {WAYS_OUT}"]
+        return [
+            f"training ended {format.percent(fell)} points below its start on held-out images; {WAYS_OUT}"
+        ]
     return []
 
 

@@ -67,14 +67,14 @@ def test_groups_from_a_file(tmp_path):
     ("content", "says"),
     [
         ("{", "cannot read groups"),
-        ("[]", "groups are written"),
-        ("{}", "groups are written"),
-        ('{"a": ["cat", "dog", "fox"], "b": []}', "groups are written"),
-        ('{"overall": ["cat", "dog", "fox"]}', 'cannot be called "overall"'),
-        ('{"a": [["cat"], "dog", "fox"]}', "no class is called"),
+        ("[]", "groups must be written as"),
+        ("{}", "groups must be written as"),
+        ('{"a": ["cat", "dog", "fox"], "b": []}', "groups must be written as"),
+        ('{"overall": ["cat", "dog", "fox"]}', 'cannot be named "overall"'),
+        ('{"a": [["cat"], "dog", "fox"]}', "there is no class"),
         ('{"a": ["cat", "dgo", "fox"]}', 'did you mean "dog"'),
         ('{"a": ["cat", "dog"]}', '"fox" is in no group'),
-        ('{"a": ["cat", "dog", "fox"], "b": ["fox"]}', "more than one place"),
+        ('{"a": ["cat", "dog", "fox"], "b": ["fox"]}', "more than once"),
     ],
 )
 def test_a_bad_groups_file_is_one_clear_line(tmp_path, content, says):
@@ -101,5 +101,5 @@ def test_a_reference_run_on_other_classes_is_refused(tmp_path):
     with pytest.raises(UserError, match="cannot read the reference run"):
         groups.from_run(tmp_path / "absent", NAMES)
     (tmp_path / "result.json").write_text('{"test": {"by_class": [{"name": "fox", "accuracy": "high"}]}}')
-    with pytest.raises(UserError, match="holds no result of a run"):
+    with pytest.raises(UserError, match="is not the result of a run"):
         groups.from_run(tmp_path, NAMES)
