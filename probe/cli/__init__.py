@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from probe.cli import listings
 from probe.cli.errors import Commands
 from probe.cli.options import (
     GROUPS_HELP,
@@ -82,7 +83,7 @@ def run(
     if as_json:
         click.echo(json.dumps(finished.result, indent=2))
     else:
-        terminal.show(finished.result, str(finished.folder))
+        terminal.show(finished.result, str(finished.folder), method=recipe.method.spelled)
 
 
 @main.command()
@@ -98,12 +99,13 @@ def run(
 @json_flag
 def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool) -> None:
     """Classify images with the head that a run saved."""
+    from probe.report.text.format import percent
     from probe.runs.predict import predict as classify
 
     guesses = classify(run_folder, images, top=top)
 
     def lines(guess: dict[str, Any]) -> list[str]:
-        found = (f"  {100 * c['probability']:5.1f} %  {c['name']}" for c in guess["classes"])
+        found = (f"  {percent(c['probability']):>5} %  {c['name']}" for c in guess["classes"])
         return [guess["image"], *found]
 
     say(guesses, as_json, (line for guess in guesses for line in lines(guess)))
@@ -195,27 +197,21 @@ def extract(
 @json_flag
 def backbones(as_json: bool) -> None:
     """List the backbones that can be probed."""
-    from probe.report.text import listings
-
-    listings.backbones(as_json)
+    listings.backbones().show(as_json)
 
 
 @main.command()
 @json_flag
 def datasets(as_json: bool) -> None:
     """List the data sets that have a name."""
-    from probe.report.text import listings
-
-    listings.datasets(as_json)
+    listings.datasets().show(as_json)
 
 
 @main.command()
 @json_flag
 def methods(as_json: bool) -> None:
     """List the training methods."""
-    from probe.report.text import listings
-
-    listings.methods(as_json)
+    listings.methods().show(as_json)
 
 
 @main.group()
@@ -228,10 +224,7 @@ def cache() -> None:
 @json_flag
 def cache_ls(cache: Path | None, as_json: bool) -> None:
     """List the entries, newest first."""
-    from probe.features import inventory
-    from probe.report.text import listings
-
-    listings.cache(inventory.entries(cache), as_json)
+    listings.cache_entries(cache).show(as_json)
 
 
 @cache.command("verify")

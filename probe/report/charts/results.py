@@ -20,13 +20,6 @@ def of_result(result: Result) -> Iterator[Chart]:
             yield class_gains(result)
 
 
-def method_of(result: Result) -> str:
-    """What the run's own method is called beside its reference."""
-    recipe = result.get("recipe") or {}
-    method = recipe.get("method") or {}
-    return str(result.get("method") or method.get("name") or "model")
-
-
 def classes_by_ease(result: Result) -> list[str]:
     """Class names from the easiest to the hardest, by the ranking that made the groups."""
     return [name for group in result["test"]["groups"].values() for name in group["classes"]]
@@ -35,7 +28,7 @@ def classes_by_ease(result: Result) -> list[str]:
 def accuracy_curve(result: Result) -> Chart:
     """Classes sorted by accuracy, each method in its own order (MR² poster, figure 1)."""
     columns = {"rank": "rank", "class": "class", "accuracy": "accuracy %", "method": "method"}
-    blocks = {method_of(result): result["test"]}
+    blocks = {format.method(result): result["test"]}
     if result.get("reference"):
         blocks[result["versus"]["method"]] = result["reference"]
     rows = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from probe.report.charts.results import method_of
 from probe.report.html.markup import definitions, element, table, text
 from probe.report.text import format
 from probe.report.text.format import gain_interval, gained, interval, percent, plural
@@ -17,7 +16,7 @@ def title(result: Result) -> str:
     """`mr2 with clip-rn50 on pets`."""
     backbone = (result.get("backbone") or {}).get("name")
     data = (result.get("data") or {}).get("name")
-    return method_of(result) + (f" with {backbone}" if backbone else "") + (f" on {data}" if data else "")
+    return format.method(result) + (f" with {backbone}" if backbone else "") + (f" on {data}" if data else "")
 
 
 def subtitle(result: Result) -> str:
