@@ -1,4 +1,4 @@
-"""The charts of a run's results: which classes suffer, and what the method changed."""
+"""The charts of a run's results: which classes are hard, and what the method changed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def accuracy_curve(result: Result) -> Chart:
     return Chart(
         "class-accuracy",
         "Accuracy of every class, sorted",
-        "Each line has its own order, best class first. One that falls late and little treats classes alike.",
+        "Each method in its own order, best class first. The flatter the line, the more even the classes.",
         columns,
         rows,
         {
@@ -80,7 +80,7 @@ def group_gains(result: Result) -> Chart:
         "group-gains",
         f"Gain over {format.against(versus['method'], versus.get('how'))}, in percentage points",
         "Dots are gains, bars 95 % intervals over images and seeds, corrected for their number (Holm). "
-        "A bar that holds 0 is no clear change.",
+        "A bar that contains 0 is no clear change.",
         columns,
         rows,
         {
@@ -118,8 +118,8 @@ def class_gains(result: Result) -> Chart:
     return Chart(
         "class-gains",
         "Gain of every class, easiest to hardest",
-        "Classes are ordered by the ranking that made the groups, not by their own test accuracy, which "
-        "would make every method look good on the right.",
+        "Classes are in the order of the ranking that made the groups. In the order of their test accuracy, "
+        "every method would look good on the right.",
         columns,
         rows,
         {

@@ -1,4 +1,4 @@
-"""The forms that diagnostics take (a dot a class, a distribution, boxes) and how they see a result."""
+"""The shapes of the diagnostics (dots, distributions, boxes), and the view of a result that they share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CLASS = {"rank": "rank", "class": "class", "group": "group", "accuracy": "accura
 
 
 class View:
-    """A result as the panels read it: classes in the order of ease, with their group and accuracy."""
+    """A result as the panels read it: classes from easiest to hardest, with their group and accuracy."""
 
     def __init__(self, result: Mapping[str, Any]) -> None:
         self.result = result
@@ -26,6 +26,10 @@ class View:
         index = {name: k for k, name in enumerate(names)}
         self.order = [(rank + 1, index[name], self.rows[name]) for rank, name in enumerate(order)]
 
+    def by_method(self, key: str) -> dict[str, Any]:
+        """The values of every method that has them."""
+        return {name: block[key] for name, block in self.methods.items() if block.get(key)}
+
     def by_class(self, values: Sequence[float | None]) -> Iterator[tuple[Any, ...]]:
         """(rank, class, group, accuracy %, value) of every class that has them."""
         for rank, k, row in self.order:
@@ -36,7 +40,7 @@ class View:
 def against_accuracy(
     view: View, values: Sequence[float | None] | None, what: str, **about: str
 ) -> Chart | None:
-    """A dot a class: accuracy against some measure."""
+    """One dot per class: accuracy against some measure (`values`, K)."""
     if not values:
         return None
     columns = {**CLASS, "value": what}
@@ -61,7 +65,7 @@ def against_accuracy(
 def along_classes(
     view: View, tables: Mapping[str, Sequence[float | None]], what: str, **about: str
 ) -> Chart | None:
-    """Dots along the classes, easiest to hardest, one colour a method."""
+    """Dots along the classes, easiest to hardest, one colour per method."""
     if not tables:
         return None
     columns = {**CLASS, "value": what, "method": "method"}
@@ -119,7 +123,7 @@ def distribution(
 def boxes(
     tables: Mapping[str, Mapping[str, Sequence[float]]], what: str, groups: Sequence[str], **about: str
 ) -> Chart:
-    """The middle half, the median and the middle nine tenths of each group, drawn from stored quantiles."""
+    """The middle 50 %, the median and the middle 90 % of each group, from stored quantiles."""
     columns = {
         "method": "method",
         "group": "group",

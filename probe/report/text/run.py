@@ -86,11 +86,11 @@ def _headline(result: Mapping[str, Any], method: str) -> Text:
 
 def _accuracies(result: Mapping[str, Any]) -> Table:
     test, versus = result["test"], result.get("versus")
-    table = _table("classes", "accuracy %", "95 % interval", first="left")
+    table = _table("classes", "accuracy\n%", "95 %\ninterval", first="left")
     if versus:
         against = plain(format.against(versus["method"], versus.get("how")))
         table.add_column(Text(f"vs {against}\npoints (95 %, Holm)"), justify="right", no_wrap=True)
-        table.add_column("", no_wrap=True)
+        table.add_column("", no_wrap=True, min_width=len(format.NO_CHANGE))
 
     def row(label: str, accuracy: float, ci: Sequence[float], key: str) -> None:
         cells: list[str | Text] = [Text(label), percent(accuracy), format.interval(ci)]
