@@ -98,7 +98,7 @@ def theme(colours: Mapping[str, Any]) -> Spec:
             "labelFontSize": 11,
             "titleFontSize": 12,
         },
-        "axisX": {"grid": False},
+        "axisX": {"grid": False, "labelSeparation": 6},
         "legend": {
             **label,
             "title": None,

@@ -202,8 +202,8 @@ def feature_map(view: View) -> Chart | None:
     if not points:
         return None
     names = view.block["classes"]
-    columns = {"x": "x", "y": "y", "class": "class", "classified": "classified"}
-    rows = [(p["x"], p["y"], names[p["class"]], "correctly" if p["right"] else "wrongly") for p in points]
+    columns = {"x": "x", "y": "y", "class": "class", "classified": "prediction"}
+    rows = [(p["x"], p["y"], names[p["class"]], "correct" if p["right"] else "wrong") for p in points]
     return Chart(
         "t-sne",
         "Map of the hardest classes, what they are mistaken for, and the easiest",
@@ -226,9 +226,9 @@ def feature_map(view: View) -> Chart | None:
                 "shape": {
                     "field": "classified",
                     "type": "nominal",
-                    "scale": {"domain": ["correctly", "wrongly"], "range": ["circle", "cross"]},
+                    "scale": {"domain": ["correct", "wrong"], "range": ["circle", "cross"]},
                 },
-                "tooltip": hint({"class": "class", "classified": "classified"}),
+                "tooltip": hint({"class": "class", "classified": "prediction"}),
             },
         },
     )

@@ -81,7 +81,7 @@ def _fairness(test: Mapping[str, Any]) -> Iterator[str]:
     gini = f", Gini {test['gini']:.3f}" if test.get("gini") is not None else ""
     yield card("Worst class", percent(test["worst"]["accuracy"]) + UNIT, text(test["worst"]["class"]))
     yield card(
-        "Gap between best and worst class",
+        "Gap, best to worst",
         percent(test["gap"]) + element("small", " points"),
         f"standard deviation {percent(test['std'])}{gini}",
     )
@@ -90,7 +90,7 @@ def _fairness(test: Mapping[str, Any]) -> Iterator[str]:
     if test.get("top5") is not None and len(test["by_class"]) > 5:
         yield card("Top-5", percent(test["top5"]) + UNIT, "true class among the five most likely")
     if test.get("ece") is not None:
-        yield card("Calibration error", percent(test["ece"]) + UNIT, "expected calibration error, 15 bins")
+        yield card("Calibration error", percent(test["ece"]) + UNIT, "expected (ECE), over 15 bins")
 
 
 def remarks_of(result: Result) -> str:
