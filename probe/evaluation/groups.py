@@ -45,6 +45,7 @@ class Ranking:
 
     @property
     def origin(self) -> dict[str, str | None]:
+        """The same as fields of result.json."""
         return {"groups_by": self.by, "groups_from": self.source}
 
 

@@ -81,6 +81,7 @@ class _Context:
     groups: Mapping[str, list[int]]
 
     def quantiles(self, values: NDArray[np.floating], labels: NDArray[np.int64]) -> dict[str, list[float]]:
+        """The quantiles of the finite values (N) of each group."""
         known = np.isfinite(values)  # a k-NN head gives -inf to classes without votes
         return {
             name: outputs.quantiles(values[np.isin(labels, members) & known])

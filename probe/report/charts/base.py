@@ -128,6 +128,16 @@ def quantity(field: str, title: str, **options: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, "scale": scale, **options}
 
 
+def framed(mark: str | Spec, columns: Mapping[str, str], *, height: int = HEIGHT, **encoding: Spec) -> Spec:
+    """One mark, as wide as its column of the page; hovering shows `columns`."""
+    return {
+        "width": "container",
+        "height": height,
+        "mark": mark,
+        "encoding": {**encoding, "tooltip": hint(columns)},
+    }
+
+
 # Orders are given by a scale's domain, never by "sort": Vega-Lite compiles sorted values into expressions,
 # and a hostile class name would end up in one.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from probe.report.charts.base import Chart, hint, lines, quantity, series, shade
+from probe.report.charts.base import Chart, framed, hint, lines, quantity, series, shade
 from probe.report.charts.margins import (
     Panel,
     complexity,
@@ -181,18 +181,15 @@ def representation_or_classifier(view: View) -> Chart | None:
         "cause.",
         columns,
         rows,
-        {
-            "width": "container",
-            "height": 20 * len(rows),
-            "mark": {"type": "bar", "cornerRadiusEnd": 2},
-            "encoding": {
-                "y": lines("group", view.groups),
-                "yOffset": series("classifier", list(titles.values())),
-                "x": quantity("accuracy", "accuracy %", zero=True),
-                "color": series("classifier", list(titles.values())),
-                "tooltip": hint(columns),
-            },
-        },
+        framed(
+            {"type": "bar", "cornerRadiusEnd": 2},
+            columns,
+            height=20 * len(rows),
+            y=lines("group", view.groups),
+            yOffset=series("classifier", list(titles.values())),
+            x=quantity("accuracy", "accuracy %", zero=True),
+            color=series("classifier", list(titles.values())),
+        ),
     )
 
 
@@ -210,27 +207,24 @@ def feature_map(view: View) -> Chart | None:
         "t-SNE of test features: neighbourhoods are meaningful, distances and cluster sizes are not.",
         columns,
         rows,
-        {
-            "width": "container",
-            "height": 380,
-            "mark": {"type": "point", "filled": True, "size": 40},
-            "encoding": {
-                "x": {**quantity("x", ""), "axis": None},
-                "y": {**quantity("y", ""), "axis": None},
-                "color": {
-                    "field": "class",
-                    "type": "nominal",
-                    "scale": {"scheme": "tableau10"},
-                    "legend": {"orient": "bottom", "columns": {"expr": "width < 500 ? 2 : 4"}},
-                },
-                "shape": {
-                    "field": "classified",
-                    "type": "nominal",
-                    "scale": {"domain": ["correct", "wrong"], "range": ["circle", "cross"]},
-                },
-                "tooltip": hint({"class": "class", "classified": "prediction"}),
+        framed(
+            {"type": "point", "filled": True, "size": 40},
+            {"class": "class", "classified": "prediction"},
+            height=380,
+            x={**quantity("x", ""), "axis": None},
+            y={**quantity("y", ""), "axis": None},
+            color={
+                "field": "class",
+                "type": "nominal",
+                "scale": {"scheme": "tableau10"},
+                "legend": {"orient": "bottom", "columns": {"expr": "width < 500 ? 2 : 4"}},
             },
-        },
+            shape={
+                "field": "classified",
+                "type": "nominal",
+                "scale": {"domain": ["correct", "wrong"], "range": ["circle", "cross"]},
+            },
+        ),
     )
 
 

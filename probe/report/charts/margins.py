@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from probe.report.charts.base import HEIGHT, Chart, hint, quantity, series
+from probe.report.charts.base import Chart, framed, quantity, series
 from probe.report.charts.shapes import View, against_accuracy, along_classes, boxes, distribution
 
 Panel = Callable[[View], Chart | None]
@@ -70,17 +70,13 @@ def margin_history(view: View) -> Chart | None:
         "image is seen.",
         columns,
         rows,
-        {
-            "width": "container",
-            "height": HEIGHT,
-            "mark": "line",
-            "encoding": {
-                "x": quantity("step", "training step", nice=False),
-                "y": quantity("value", "margin γ"),
-                "color": series("class", followed),
-                "tooltip": hint(columns),
-            },
-        },
+        framed(
+            "line",
+            columns,
+            x=quantity("step", "training step", nice=False),
+            y=quantity("value", "margin γ"),
+            color=series("class", followed),
+        ),
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from probe.report.charts.base import HEIGHT, Chart, hint, intervals, lines, quantity, series, shade
+from probe.report.charts.base import HEIGHT, Chart, framed, intervals, lines, quantity, series, shade
 from probe.report.text import format
 
 Result = Mapping[str, Any]
+MOST_BARS = 120  # classes; more are shown as dots
 
 
 def of_result(result: Result) -> Iterator[Chart]:
@@ -42,19 +43,14 @@ def accuracy_curve(result: Result) -> Chart:
         "Each method in its own order, best class first. The flatter the line, the more even the classes.",
         columns,
         rows,
-        {
-            "width": "container",
-            "height": HEIGHT + 40,
-            "mark": {"type": "line", "interpolate": "monotone", "point": point},
-            "encoding": {
-                "x": quantity(
-                    "rank", "classes, best to worst", nice=False, axis={"tickMinStep": 1, "format": "d"}
-                ),
-                "y": quantity("accuracy", "accuracy %"),
-                "color": series("method", list(blocks)),
-                "tooltip": hint(columns),
-            },
-        },
+        framed(
+            {"type": "line", "interpolate": "monotone", "point": point},
+            columns,
+            height=HEIGHT + 40,
+            x=quantity("rank", "classes, best to worst", nice=False, axis={"tickMinStep": 1, "format": "d"}),
+            y=quantity("accuracy", "accuracy %"),
+            color=series("method", list(blocks)),
+        ),
     )
 
 
@@ -115,6 +111,7 @@ def class_gains(result: Result) -> Chart:
         for i, name in enumerate(classes_by_ease(result))
         if gain[name]["mean"] is not None
     ]
+    bars = len(rows) <= MOST_BARS
     return Chart(
         "class-gains",
         "Gain of every class, easiest to hardest",
@@ -122,17 +119,13 @@ def class_gains(result: Result) -> Chart:
         "every method would look good on the right.",
         columns,
         rows,
-        {
-            "width": "container",
-            "height": HEIGHT,
-            "mark": {"type": "bar", "width": {"band": 0.8}} if len(rows) <= 120 else {"type": "circle"},
-            "encoding": {
-                "x": {"field": "rank", "type": "ordinal", "axis": None}
-                if len(rows) <= 120
-                else quantity("rank", "classes, easiest to hardest", nice=False),
-                "y": quantity("gain", "gain, percentage points", zero=True),
-                "color": shade(list(result["test"]["groups"])),
-                "tooltip": hint(columns),
-            },
-        },
+        framed(
+            {"type": "bar", "width": {"band": 0.8}} if bars else {"type": "circle"},
+            columns,
+            x={"field": "rank", "type": "ordinal", "axis": None}
+            if bars
+            else quantity("rank", "classes, easiest to hardest", nice=False),
+            y=quantity("gain", "gain, percentage points", zero=True),
+            color=shade(list(result["test"]["groups"])),
+        ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from probe.report.charts.base import HEIGHT, Chart, Spec, hint, lines, quantity, series, shade
+from probe.report.charts.base import Chart, Spec, framed, hint, lines, quantity, series, shade
 
 LEVELS = 41  # quantiles of every stored distribution, from 0 to 1
 CLASS = {"rank": "rank", "class": "class", "group": "group", "accuracy": "accuracy %"}
@@ -47,17 +47,13 @@ def against_accuracy(
     return Chart(
         columns=columns,
         rows=list(view.by_class(values)),
-        spec={
-            "width": "container",
-            "height": HEIGHT,
-            "mark": "circle",
-            "encoding": {
-                "x": quantity("value", what),
-                "y": quantity("accuracy", "accuracy %"),
-                "color": shade(view.groups),
-                "tooltip": hint(columns),
-            },
-        },
+        spec=framed(
+            "circle",
+            columns,
+            x=quantity("value", what),
+            y=quantity("accuracy", "accuracy %"),
+            color=shade(view.groups),
+        ),
         **about,
     )
 
@@ -73,17 +69,13 @@ def along_classes(
     return Chart(
         columns=columns,
         rows=rows,
-        spec={
-            "width": "container",
-            "height": HEIGHT,
-            "mark": "circle",
-            "encoding": {
-                "x": quantity("rank", "classes, easiest to hardest", nice=False),
-                "y": quantity("value", what),
-                "color": series("method", list(tables)),
-                "tooltip": hint(columns),
-            },
-        },
+        spec=framed(
+            "circle",
+            columns,
+            x=quantity("rank", "classes, easiest to hardest", nice=False),
+            y=quantity("value", what),
+            color=series("method", list(tables)),
+        ),
         **about,
     )
 
@@ -103,19 +95,15 @@ def distribution(
     return Chart(
         columns=columns,
         rows=rows,
-        spec={
-            "width": "container",
-            "height": HEIGHT,
-            "mark": {"type": "line", "clip": True},
-            "encoding": {
-                "x": quantity("value", what),
-                "y": quantity("share", "share of images below", axis={"format": ".0%"}),
-                "color": shade(groups),
-                "order": {"field": "share", "type": "quantitative"},
-                **dash,
-                "tooltip": hint(columns),
-            },
-        },
+        spec=framed(
+            {"type": "line", "clip": True},
+            columns,
+            x=quantity("value", what),
+            y=quantity("share", "share of images below", axis={"format": ".0%"}),
+            color=shade(groups),
+            order={"field": "share", "type": "quantitative"},
+            **dash,
+        ),
         **about,
     )
 

@@ -32,12 +32,14 @@ class Column:
     style: Callable[[Row], str] = lambda row: ""
 
     def head(self) -> str:
+        """The heading; a button where the table can be sorted by it."""
         name = text(self.heading)
         content = element("button", name, type="button") if self.sortable else name
         order = "none" if self.sortable else None
         return element("th", content, scope="col", cls=self._classes() or None, aria_sort=order)
 
     def cell(self, row: Row) -> str:
+        """The cell of a class, with the value that it is sorted by."""
         data = None
         if self.value is not None:
             value = self.value(row)
