@@ -92,19 +92,21 @@ def _ranking(
     foreign: ExternalPredictions, groups: str | None, compared: bool
 ) -> tuple[Groups, dict[str, str | None], str | None]:
     """The groups, where they come from, and what to keep in mind about them."""
+    from probe.runs import groups as given_groups
+
     source = recipe.group_source("paper" if groups is None else groups)
     if source == "crossfit":
         raise UserError("predictions hold no training images to cross-fit on; name a run or a file as groups")
-    given = grouping.given(source, foreign.class_names)
+    given = given_groups.given(source, foreign.class_names)
     if given is not None:
-        return given, grouping.origin(source), grouping.remark(source)
+        return given, given_groups.origin(source), given_groups.remark(source)
     if not compared:
         everything = {"all": list(range(len(foreign.class_names)))}
         remark = "nothing ranks the classes; name a run or a file with --groups to see groups"
         return everything, {"groups_by": "none", "groups_from": None}, remark
     hits = foreign.outcome(REFERENCE).hits
     accuracy = metrics.count(hits, foreign.labels, len(foreign.class_names)).accuracy
-    return grouping.thirds(np.nan_to_num(accuracy)), grouping.origin(source), grouping.remark(source)
+    return grouping.thirds(np.nan_to_num(accuracy)), given_groups.origin(source), given_groups.remark(source)
 
 
 def _diagnostics(foreign: ExternalPredictions, methods: list[str], ranking: Groups) -> dict[str, Any]:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from probe.evaluation.predictions import Predictions
-    from probe.probing.exact import Fit
+    from probe.probing.problem import Fit
 
 START = "start"
-LOSS = 0.005  # of accuracy on held-out rows that is worth a word
+LOSS = 0.005  # of accuracy on held-out rows that is worth a remark
 WAYS_OUT = (
     "try a smaller train.lr, fewer train.epochs, train.start=probe, or train.wise=[0,0.5,1], which keeps the "
     "best of start, middle and end on held-out images"
@@ -27,15 +27,15 @@ WAYS_OUT = (
 def course(
     bench: Bench,
     fits: Sequence[Fit],
-    guesses: Sequence[Predictions],
+    predicted: Sequence[Predictions],
     *,
     end: str,  # what the trained predictions are called
     probe: str | None,  # what the frozen probe's are called; None: there is none worth the name
     starts: Sequence[Tensor],  # seed by seed, N x K scores at step 0; none where the start was random
 ) -> tuple[dict[str, Any], list[str]]:
-    """The `training` block of result.json, and what must be said about it."""
-    last = predictions.outcome(guesses, bench.labels, end)
-    frozen = None if probe is None else predictions.outcome(guesses, bench.labels, probe)
+    """The `training` block of the result, and the remarks about it."""
+    last = predictions.outcome(predicted, bench.labels, end)
+    frozen = None if probe is None else predictions.outcome(predicted, bench.labels, probe)
     rows = [predictions.from_scores(s, bench.labels, START, seed) for seed, s in enumerate(starts)]
     first = predictions.outcome(rows, bench.labels, START) if rows else None
     before = first or frozen
@@ -71,6 +71,6 @@ def _harm(gain: dict[str, Any] | None, before: str, fits: Sequence[Fit]) -> list
 
 
 def _search(fits: Sequence[Fit]) -> list[str]:
-    """Rates that could not even be tried; that they do harm for a few steps is usual, and no news."""
+    """Rates that diverged; that a rate does harm for a few steps is usual, and needs no remark."""
     why = {fit.record["search"]["why"] for fit in fits if "search" in fit.record}
     return [f"learning rate: {DIVERGED}"] if DIVERGED in why else []

@@ -11,7 +11,7 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from probe.methods import grammar
+from probe.methods import spelling
 from probe.report.text import format
 from probe.system.safe_text import printable
 
@@ -73,7 +73,7 @@ def _headline(result: Mapping[str, Any]) -> Text:
         ends = dict.fromkeys((strength[0], strength[-1]))
         how += f", l2 {' to '.join(f'{v:.3g}' for v in ends)} {chosen}"
     what = f"{plain(result['backbone']['name'])} on {plain(data['name'])}"
-    method = f"{plain(grammar.spelled(recipe['method']), 60)} ({how}), {seeds}"
+    method = f"{plain(spelling.spelled(recipe['method']), 60)} ({how}), {seeds}"
     head = Text(what, style="bold")
     head.append("  " if cell_len(what) + cell_len(method) + 2 <= WIDTH else "\n")
     head.append(f"{method}\n", style="not bold")
