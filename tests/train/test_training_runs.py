@@ -61,7 +61,7 @@ def test_fine_tuning_writes_the_tuned_weights_and_predicts_with_them(vit, colour
 
 
 def test_methods_that_are_more_than_a_loss_name_the_way_to_run_them(vit, colours, cache, tmp_path):
-    with pytest.raises(UserError, match="sam is trained: use --solver sgd, or --finetune"):
+    with pytest.raises(UserError, match="sam must be trained: use --solver sgd, or --finetune"):
         run(recipe.build(content(vit, colours, method="sam")), cache=cache, out=tmp_path)
     with pytest.raises(UserError, match=r"supcon has no effect on frozen features.*train.head=adapter"):
         run(recipe.build(content(vit, colours, method="supcon", solver="sgd")), cache=cache, out=tmp_path)
