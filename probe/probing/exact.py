@@ -1,7 +1,7 @@
 """A head on frozen features by an exact solver: one table of solvers, each a function of the same problem.
 
 A method that is convex on frozen features is *data* for the solver (see `probe.core.adjustment`): this module
-only asks the loss for its adjustment of the classes. Hyper-parameters come from the holdout; the head that is
+only asks the loss for its adjustment. Hyper-parameters come from the holdout; the head that is
 kept is fitted to all rows, the holdout included.
 """
 

@@ -40,6 +40,7 @@ class ProbeProblem:
 
     @property
     def num_classes(self) -> int:
+        """K."""
         return len(self.class_names)
 
     def names(self, rows: NDArray[np.int64]) -> list[str]:

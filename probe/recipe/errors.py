@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from probe.errors import UserError, nearest
 
 DEEPEST = 16  # levels of a recipe
-TOLD = 10  # mistakes that one line holds; a file that is no recipe can have thousands
+TOLD = 10  # mistakes that one line holds; a file that is not a recipe can have thousands
 PREFIX = "recipe: "
 OWN = "own_words"  # type of the validation errors whose message is a whole line already
 
@@ -105,7 +105,7 @@ def explained(error: ValidationError, schema: type[BaseModel]) -> Iterator[Mista
 
 
 def _key(loc: Path, schema: type[BaseModel]) -> tuple[Path, type[BaseModel]]:
-    """The key of the recipe that an error's location is about, and the section that it stands in."""
+    """The key of the recipe that an error's location is about, and the section that holds it."""
     section = schema
     for depth, part in enumerate(loc):
         field = section.model_fields.get(part)

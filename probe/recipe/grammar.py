@@ -89,7 +89,7 @@ def _value(text: str, written: str) -> Any:
 
 
 def _parts(text: str, written: str) -> Iterator[str]:
-    """The pieces between the commas that stand inside no further bracket."""
+    """The pieces between the commas that are outside all brackets."""
     opened: list[str] = []
     part = ""
     for letter in text:

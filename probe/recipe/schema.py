@@ -36,6 +36,8 @@ def own_words() -> Iterator[None]:
 
 
 class BackboneConfig(Section):
+    """The encoder whose features are probed, or that is fine-tuned."""
+
     # a registered name, or timm:<name>, open_clip:<model>/<tag>, hf:<id or folder>
     name: str = "effnet-lite0"
     weights: str | None = None  # a local file or folder instead of the registered weights
@@ -45,6 +47,8 @@ class BackboneConfig(Section):
 
 
 class DataConfig(Section):
+    """The data set, and how much of it validates."""
+
     name: str = "digits"  # a registered name, a hub id, an image folder or a folder of parquet files
     root: str | None = None  # a local copy of a registered data set
     revision: str | None = None  # the hub revision
@@ -55,6 +59,8 @@ class DataConfig(Section):
 
 
 class FeaturesConfig(Section):
+    """How features are extracted, stored and scaled."""
+
     dtype: Literal["float32", "float16"] = "float32"  # of the cache; float16 halves it
     scaling: Literal["auto", "none", "standard", "l2"] = "auto"  # before the head; auto: by backbone
     batch_size: int | None = Field(None, gt=0)  # None: chosen by the model's input size
@@ -62,6 +68,8 @@ class FeaturesConfig(Section):
 
 
 class MethodConfig(Section):
+    """The method, as a mapping or as it is written: `drw(ldam, after=0.7)`."""
+
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str = "erm"  # see `probe methods`; every other key is a parameter of the method
@@ -74,10 +82,13 @@ class MethodConfig(Section):
 
     @property
     def params(self) -> dict[str, Any]:
+        """Every key but the name."""
         return dict(self.model_extra or {})
 
 
 class SolverConfig(Section):
+    """What finds the head, and its numbers."""
+
     name: Literal["lbfgs", "ridge", "knn", "zeroshot", "sgd"] = "lbfgs"
     l2: float | None = Field(None, gt=0)  # weight of the penalty; None: chosen on validation rows
     grid: Literal["coarse", "full"] = "coarse"  # coarse to fine, or all 96 values
@@ -92,6 +103,8 @@ RANKINGS = ("crossfit", "paper")  # by erm's held-out accuracy on train; by its 
 
 
 class Reference(Section):
+    """Groups by the test accuracy of another run."""
+
     reference: str  # a run folder: thirds of the classes by its test accuracy
 
 
@@ -118,6 +131,8 @@ def group_source(value: Any) -> str | Reference:
 
 
 class Recipe(Section):
+    """Everything that determines a run's result."""
+
     backbone: BackboneConfig = BackboneConfig()
     data: DataConfig = DataConfig()
     features: FeaturesConfig = FeaturesConfig()

@@ -32,14 +32,18 @@ class Grid:
     backbones: Sequence[str]
     data: Sequence[str]
     methods: Sequence[str]
-    settings: Sequence[str] = ()  # KEY=VALUE words laid over every recipe, e.g. seeds=5
+    settings: Sequence[str] = ()  # KEY=VALUE words that override every recipe, e.g. seeds=5
 
     def recipes(self) -> list[Recipe]:
         """Ordered so that runs which share features follow each other, each training after its erm."""
         empty = [
-            w
-            for w, v in (("backbone", self.backbones), ("data set", self.data), ("method", self.methods))
-            if not v
+            word
+            for word, given in (
+                ("backbone", self.backbones),
+                ("data set", self.data),
+                ("method", self.methods),
+            )
+            if not given
         ]
         if empty:
             raise UserError(f"the grid is empty: name at least one {' and one '.join(empty)}")
@@ -132,7 +136,7 @@ def _without_reference(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _check_same_data(cells: Sequence[Cell]) -> None:
-    """Runs on one data set must have seen the same test images and classes."""
+    """Runs on one data set must have the same test images and classes."""
     first: dict[str, Cell] = {}
     for cell in cells:
         assert cell.result is not None

@@ -34,6 +34,7 @@ class Experiment:
 
     @property
     def test(self) -> FeatureSet:
+        """The test split."""
         return self.inputs.features["test"]
 
     @property

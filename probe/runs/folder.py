@@ -22,6 +22,7 @@ from probe.runs.naming import slug
 from probe.system import checksums
 from probe.system.atomic import staged_folder, write_atomic
 from probe.system.cache_dir import OTHER_RUN, check_owner
+from probe.train.log import FILE as LOG
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from probe.heads.fitted import FittedHead
 
 RECIPE = "recipe.yaml"
-LOG = "log.jsonl"
 PAGE = "report.html"
 PLOTS = "plots"
 REDRAWN = {PAGE, thumbnails.FILE}  # by `probe report`, so their bytes may change
@@ -77,6 +77,7 @@ class RunFolder:
 
     @property
     def name(self) -> str:
+        """What other runs and tables call this one."""
         return self.path.name
 
     @property
@@ -94,6 +95,7 @@ class RunFolder:
 
     @property
     def has_predictions(self) -> bool:
+        """Is the file of predictions there, without which nothing can be compared?"""
         return self._predictions.is_file()
 
     def checked_predictions(self) -> Path:
@@ -141,12 +143,15 @@ class RunFolder:
             checksums.record(staged, files - REDRAWN)
 
     def write_recipe(self, recipe: Recipe) -> None:
+        """The whole recipe, defaults included: `probe run` repeats it."""
         write_atomic(self.path / RECIPE, recipe.to_yaml())
 
     def write_result(self, result: Mapping[str, Any]) -> None:
+        """All that was measured; NaN and infinity are refused."""
         write_atomic(self.path / RESULT, json.dumps(result, indent=2, allow_nan=False))
 
     def write_head(self, head: FittedHead, about: Mapping[str, Any]) -> None:
+        """What `head` reads."""
         from probe.heads import fitted
 
         fitted.save(head, self.path, about)
@@ -158,13 +163,16 @@ class RunFolder:
         predictions.write(self._predictions, predicted, test.ids, test.y, test.class_names)
 
     def write_log(self, text: str) -> None:
+        """One JSON object per line."""
         write_atomic(self.path / LOG, text)
 
     def write_page(self, page: str) -> Path:
+        """The report; returns where it is."""
         write_atomic(self.path / PAGE, page)
         return self.path / PAGE
 
     def write_thumbnails(self, small: Mapping[str, str]) -> None:
+        """What `thumbnails` reads, so that the page can be drawn again."""
         write_atomic(self.path / thumbnails.FILE, json.dumps(small))
 
     def copy_file(self, file: Path) -> None:
@@ -176,4 +184,5 @@ class RunFolder:
         shutil.copytree(folder, self.path / name)
 
     def remove_work(self) -> None:
+        """Drop the checkpoints: the run is written."""
         shutil.rmtree(self.work, ignore_errors=True)

@@ -42,7 +42,7 @@ def report(source: Path, *, groups: str | None = None, plots: bool = False) -> R
         write_atomic(path, page.render(result))
     else:
         if groups is not None:
-            raise UserError("--groups is for predictions files; a run keeps the groups it was judged with")
+            raise UserError("--groups is for predictions files; a run keeps its own groups")
         result, folder = read_result(source), source if source.is_dir() else source.parent
         with understood(source):
             path = write_page(RunFolder(folder), result)

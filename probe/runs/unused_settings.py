@@ -24,6 +24,7 @@ class Rule:
     otherwise: str
 
     def covers(self, key: str) -> bool:
+        """Is this dotted key one of the rule's, or inside one?"""
         return any(key == own or key.startswith(f"{own}.") for own in self.keys)
 
 

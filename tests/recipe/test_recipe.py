@@ -75,6 +75,52 @@ def test_mistakes_are_one_line(content, message):
     assert "\n" not in str(caught.value)
 
 
+def test_all_mistakes_are_told_in_one_line():
+    content = {
+        "metod": "mr2",
+        "method": "drw(ldam",
+        "solver": {"l3": 1, "tol": 7},
+        "train": {"micro_batch": -1, "wise": [2, 3]},
+        "groups": "crosfit",
+        "data": {"imbalance": float("nan")},
+    }
+    with pytest.raises(UserError) as caught:
+        recipe.build(content)
+    line = str(caught.value)
+    assert line.startswith("recipe: 8 mistakes: (1) ")
+    assert "\n" not in line
+    for told in (
+        'unknown key "metod"; did you mean "method"',
+        'method "drw(ldam": a parenthesis is not closed',
+        'unknown key "solver.l3"; did you mean "l2"',
+        "solver.tol: ",
+        "train.micro_batch",  # told once, though it may be a number or a word
+        "train.wise.0: ",
+        'groups: "crosfit" is not a ranking; did you mean "crossfit"',
+        "data.imbalance: nan is not a finite number",
+    ):
+        assert line.count(told) == 1
+
+
+def test_one_mistake_reads_as_it_always_did():
+    with pytest.raises(UserError) as caught:
+        recipe.build({"seeds": 0})
+    assert str(caught.value) == "recipe: seeds: Input should be greater than 0 (given 0)"
+    with pytest.raises(UserError, match=r'^method "drw\(ldam": a parenthesis is not closed'):
+        recipe.build({"method": "drw(ldam"})
+
+
+def test_a_file_that_is_no_recipe_does_not_fill_the_screen():
+    with pytest.raises(UserError, match=r"^recipe: 2000 mistakes: .*; and 1990 more$") as caught:
+        recipe.build({f"k{i}": i for i in range(2000)})
+    assert len(str(caught.value)) < 2000
+
+
+def test_every_malformed_override_is_named():
+    with pytest.raises(UserError, match=r'2 mistakes: \(1\) "seeds 5" is not.*\(2\) method=\[: '):
+        recipe.override({}, ["seeds 5", "seeds=2", "method=["])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

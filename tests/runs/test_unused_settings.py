@@ -125,3 +125,15 @@ def test_rules_name_keys_that_exist():
     for rule in unused_settings.RULES:
         for own in rule.keys:
             assert any(key == own or key.startswith(f"{own}.") for key in keys), own
+
+
+def test_checks_of_method_and_settings_are_told_together():
+    r = recipe.build({"method": "focal", "train": {"epochs": 3}, "solver": {"k": 5}})
+    with pytest.raises(
+        UserError, match=r"2 mistakes: \(1\) focal has no exact solver.*train.epochs=3.*solver.k"
+    ):
+        run.check(choose(r))
+    unknown = recipe.build({"method": "mr3", "train": {"epochs": 3}})
+    with pytest.raises(UserError, match=r'there is no method "mr3"') as caught:
+        run.check(choose(unknown))
+    assert str(caught.value).count("mr3") == 1
