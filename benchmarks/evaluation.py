@@ -26,6 +26,7 @@ from probe.evaluation.summary import EvaluationSet, MethodOutcome, gain_over, su
 from probe.recipe import Recipe
 from probe.report.html import page
 from probe.runs import compare
+from probe.runs.naming import slug
 from probe.runs.staleness import Present
 
 JUDGE_SECONDS, COMPARISON_SECONDS = 5.0, 10.0  # wanted: at most
@@ -79,7 +80,7 @@ def store(result: dict[str, Any], recipes: Sequence[Recipe], out: Path) -> None:
     present = Present()
     for recipe in recipes:
         data = present.data(recipe)
-        folder = out / recipe.slug
+        folder = out / slug(recipe)
         folder.mkdir(parents=True)
         mine = {**result, "recipe": recipe.model_dump(), "groups_by": "crossfit"}
         mine["data"] = {**result["data"], "fingerprints": {s: data[s].fingerprint for s in data.splits}}

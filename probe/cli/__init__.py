@@ -75,6 +75,7 @@ def run(
             click.echo(remark, err=True)
         sys.exit(launch(world, sys.argv[1:]))
     from probe.report.text import run as terminal
+    from probe.runs import naming
     from probe.runs.run import run as run_recipe
 
     finished = run_recipe(recipe, cache=cache, out=out)
@@ -83,7 +84,7 @@ def run(
     if as_json:
         click.echo(json.dumps(finished.result, indent=2))
     else:
-        terminal.show(finished.result, str(finished.folder), method=recipe.method.spelled)
+        terminal.show(finished.result, str(finished.folder), method=naming.method(recipe))
 
 
 @main.command()

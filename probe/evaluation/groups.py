@@ -8,18 +8,15 @@ the training split, which costs five solves on cached features.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backbones import reading
 from probe.errors import UserError, nearest
-from probe.recipe import RANKINGS, Reference
-from probe.system import checksums
 
 GROUPS = ("easy", "medium", "hard")
 RESERVED = ("overall", "mean_per_class")  # statistics beside the groups in every table
@@ -112,12 +109,6 @@ def held_out(
     return thirds(mean(probability.argmax(axis=1) == labels), mean(own))
 
 
-def of_result(result: Mapping[str, Any], class_names: Sequence[str]) -> dict[str, list[int]]:
-    """The groups that a result was judged with."""
-    where = {name: k for k, name in enumerate(class_names)}
-    return {g: [where[n] for n in block["classes"]] for g, block in result["test"]["groups"].items()}
-
-
 def by_count(train_counts: NDArray[np.int64]) -> dict[str, dict[str, list[int]]]:
     """Both published groupings by the number of training images; a group may be empty."""
     schemes = {}
@@ -127,34 +118,6 @@ def by_count(train_counts: NDArray[np.int64]) -> dict[str, dict[str, list[int]]]
             members[next(name for name, least in bounds if n >= least)].append(k)
         schemes[scheme] = members
     return schemes
-
-
-def given(source: str | Reference, class_names: Sequence[str]) -> dict[str, list[int]] | None:
-    """The groups that a file or a reference run gives; None for a ranking that is yet to be made."""
-    if isinstance(source, Reference):
-        return from_run(Path(source.reference), class_names)
-    return None if source in RANKINGS else from_file(Path(source), class_names)
-
-
-def origin(source: str | Reference) -> dict[str, str | None]:
-    """What a result says about its groups: by what they were made, and which file or run gave them."""
-    if isinstance(source, Reference):
-        return {"groups_by": "reference", "groups_from": source.reference}
-    if source in RANKINGS:
-        return {"groups_by": source, "groups_from": None}
-    return {"groups_by": "file", "groups_from": source}
-
-
-def remark(source: str | Reference) -> str | None:
-    """What a reader must know about groups that the test images themselves have ranked."""
-    if isinstance(source, Reference):
-        return (
-            f"groups are ranked by the test accuracy of {source.reference}, "
-            "which flatters whatever errs on other images than that run"
-        )
-    if source == "paper":
-        return "groups are ranked by erm's own test accuracy, which flatters any rival on hard classes"
-    return None
 
 
 def from_file(path: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
@@ -175,26 +138,6 @@ def from_file(path: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
     groups = {group: [where[str(name)] for name in members] for group, members in content.items()}
     _check_partition(groups, class_names, path)
     return groups
-
-
-def from_run(folder: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
-    """Thirds by the test accuracy of another run, the papers' reference model; class lists must agree."""
-    path = folder / "result.json" if folder.is_dir() else folder
-    try:
-        content = json.loads(checksums.read(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"cannot read the reference run {folder}: {error}") from error
-    try:
-        accuracy = {row["name"]: float(row["accuracy"] or 0) for row in content["test"]["by_class"]}
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"the reference run {folder}: its {path.name} is not the result of a run") from error
-    if set(accuracy) != set(class_names):
-        other = sorted(set(accuracy) ^ set(class_names))[0]
-        raise UserError(
-            f"the reference run {folder} has {len(accuracy)} classes, this data set {len(class_names)}: "
-            f'"{other}" is in only one of them; choose a run on the same classes'
-        )
-    return thirds(np.array([accuracy[name] for name in class_names]))
 
 
 def _check_partition(groups: dict[str, list[int]], class_names: Sequence[str], path: Path) -> None:

@@ -61,7 +61,7 @@ def settle(
 ) -> None:
     """Move a robust loss's class weights to the saddle point, so that `loss.rows()` is its exact problem.
 
-    Other losses know their rows beforehand and are left as they are.
+    `X` are N x D features, `y` N labels. The rows of other losses are fixed, so those are left as they are.
 
     >>> settle(loss, X, y, l2=1.0, basis=basis)
     >>> solution = logistic.fit(X, y, 37, l2=1.0, rows=loss.rows(), basis=basis)

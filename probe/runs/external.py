@@ -9,12 +9,12 @@ import numpy as np
 
 from probe.errors import UserError
 from probe.evaluation import external, metrics
-from probe.evaluation import groups as grouping
 from probe.evaluation.diagnostics.diagnose import Model, diagnose
 from probe.evaluation.external import ExternalPredictions
-from probe.evaluation.groups import Ranking
+from probe.evaluation.groups import Ranking, thirds
 from probe.evaluation.summary import EvaluationSet, Groups, gain_over, summarise
 from probe.recipe import group_source
+from probe.runs import groups as grouping
 from probe.runs.reference import ERM
 
 
@@ -65,7 +65,7 @@ def _ranking(predictions: ExternalPredictions, groups: str | None, compared: boo
     if found is None:
         correct = predictions.outcome(ERM).correct
         counts = metrics.count(correct, predictions.labels, len(predictions.class_names))
-        found = grouping.thirds(np.nan_to_num(counts.accuracy))
+        found = thirds(np.nan_to_num(counts.accuracy))
     where = grouping.origin(source)
     return Ranking(dict(found), str(where["groups_by"]), where["groups_from"], grouping.remark(source))
 

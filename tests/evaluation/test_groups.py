@@ -83,23 +83,3 @@ def test_a_bad_groups_file_is_one_clear_line(tmp_path, content, says):
     with pytest.raises(UserError, match=says) as error:
         groups.from_file(path, NAMES)
     assert "\n" not in str(error.value)
-
-
-def result_with(accuracies):
-    return json.dumps({"test": {"by_class": [{"name": n, "accuracy": a} for n, a in accuracies.items()]}})
-
-
-def test_groups_from_a_reference_run(tmp_path):
-    (tmp_path / "result.json").write_text(result_with({"fox": 0.9, "dog": 0.2, "cat": 0.5}))
-    assert groups.from_run(tmp_path, NAMES) == {"easy": [2], "medium": [0], "hard": [1]}
-
-
-def test_a_reference_run_on_other_classes_is_refused(tmp_path):
-    (tmp_path / "result.json").write_text(result_with({"fox": 0.9, "dog": 0.2}))
-    with pytest.raises(UserError, match="same classes"):
-        groups.from_run(tmp_path, NAMES)
-    with pytest.raises(UserError, match="cannot read the reference run"):
-        groups.from_run(tmp_path / "absent", NAMES)
-    (tmp_path / "result.json").write_text('{"test": {"by_class": [{"name": "fox", "accuracy": "high"}]}}')
-    with pytest.raises(UserError, match="is not the result of a run"):
-        groups.from_run(tmp_path, NAMES)
