@@ -29,7 +29,7 @@ from probe.runs import compare
 from probe.runs.naming import slug
 from probe.runs.staleness import Present
 
-JUDGE_SECONDS, COMPARISON_SECONDS = 5.0, 10.0  # wanted: at most
+SUMMARY_SECONDS, COMPARISON_SECONDS = 5.0, 10.0  # wanted: at most
 METHODS = ("erm", "mr2", "la", "cb", "bs")
 BACKBONES = (
     *("effnet-lite0", "effnet-lite1", "effnet-lite2", "wrn-22-10"),
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(argv)
 
-    judged, result = timed(lambda: simulated(given.images, given.classes), given.repeats)
+    summarised, result = timed(lambda: simulated(given.images, given.classes), given.repeats)
     page.library()  # put together once a version, then kept
     drawn, written = timed(lambda: page.render(result), given.repeats)
     with tempfile.TemporaryDirectory() as scratch:
@@ -118,19 +118,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     report = {
         "images": given.images,
         "classes": given.classes,
-        "judge_seconds": round(judged, 2),
+        "summary_seconds": round(summarised, 2),
         "page_seconds": round(drawn, 2),
         "page_megabytes": round(len(written.encode()) / 1e6, 2),
         "comparison_runs": len(grid.recipes()),
         "comparison_seconds": round(together, 2),
-        "ok": judged <= JUDGE_SECONDS and together <= COMPARISON_SECONDS,
+        "ok": summarised <= SUMMARY_SECONDS and together <= COMPARISON_SECONDS,
     }
     if given.json:
         print(json.dumps(report, indent=2))
         return
     for name, value in report.items():
         print(f"{name:20} {value}")
-    print(f"wanted: summarise <= {JUDGE_SECONDS:g} s, comparison <= {COMPARISON_SECONDS:g} s")
+    print(f"wanted: summarise <= {SUMMARY_SECONDS:g} s, comparison <= {COMPARISON_SECONDS:g} s")
 
 
 if __name__ == "__main__":

@@ -86,27 +86,26 @@ def crossfit(
         probability = fit_predict(kept, held)
         correct[held] = probability.argmax(axis=1) == labels[held]
         confidence[held] = probability[np.arange(len(held)), labels[held]]
+    return _class_mean(correct, labels, num_classes), _class_mean(confidence, labels, num_classes)
+
+
+def _class_mean(
+    values: NDArray[np.floating], labels: NDArray[np.int64], num_classes: int
+) -> NDArray[np.float64]:
+    """K: the mean value of the rows of each class; 0 for a class without rows."""
     n = np.bincount(labels, minlength=num_classes)
-
-    def mean(value: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.bincount(labels, weights=value, minlength=num_classes) / np.maximum(n, 1)
-
-    return mean(correct), mean(confidence)
+    return np.asarray(np.bincount(labels, weights=values, minlength=num_classes) / np.maximum(n, 1))
 
 
 def held_out(
     labels: NDArray[np.int64], probability: NDArray[np.floating], num_classes: int
 ) -> dict[str, list[int]] | None:
     """Thirds by the accuracy on held-out rows (labels: N, probability: N x K); None if a class has none."""
-    n = np.bincount(labels, minlength=num_classes)
-    if not n.all():
+    if not np.bincount(labels, minlength=num_classes).all():
         return None
-
-    def mean(value: NDArray[np.floating]) -> NDArray[np.float64]:
-        return np.bincount(labels, weights=value, minlength=num_classes) / n
-
     own = probability[np.arange(len(labels)), labels]
-    return thirds(mean(probability.argmax(axis=1) == labels), mean(own))
+    correct = (probability.argmax(axis=1) == labels).astype(np.float64)
+    return thirds(_class_mean(correct, labels, num_classes), _class_mean(own, labels, num_classes))
 
 
 def by_count(train_counts: NDArray[np.int64]) -> dict[str, dict[str, list[int]]]:

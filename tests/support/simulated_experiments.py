@@ -84,7 +84,7 @@ class Counts:
 def _model(
     cell: Cell, labels: np.ndarray, rng: np.random.Generator, level: np.ndarray, difficulty: np.ndarray
 ):
-    """Correct predictions (S x N) of a method, and the class accuracies that they are to be judged by."""
+    """Correct predictions (S x N) of a method, and the class accuracies that intervals should cover."""
     density = np.exp(-(ndtri(level) ** 2) / 2) / np.sqrt(2 * np.pi)
     part = np.minimum(cell.spread / 100 / density, 0.95)  # of the score's spread that is the seeds'
     own = np.sqrt(1 + IMAGES**2)

@@ -130,14 +130,16 @@ def test_a_training_that_ends_below_its_start_says_so_and_what_to_try(
 def test_a_loss_on_held_out_images_is_said_where_the_test_images_cannot_tell():
     labels = np.arange(40) % 4
     scores = torch.eye(4)[labels]
-    bench = EvaluationSet(labels, tuple("abcd"), {"easy": [0, 1], "medium": [2], "hard": [3]}, np.full(4, 9))
+    eval_set = EvaluationSet(
+        labels, tuple("abcd"), {"easy": [0, 1], "medium": [2], "hard": [3]}, np.full(4, 9)
+    )
     guesses = [predictions.from_scores(scores, labels, name, 0) for name in ("erm-finetune", "erm")]
     record = {"settings": {"start": "probe"}, "held_out": {"start": 0.9, "end": 0.89}}
     options = {"end": "erm-finetune", "probe": "erm", "starts": [scores]}
-    _, said = course(bench, [Fit(None, record)], guesses, **options)
+    _, said = course(eval_set, [Fit(None, record)], guesses, **options)
     assert "1.0 points below its start on held-out images" in said[0]
     record["held_out"]["end"] = 0.896
-    assert course(bench, [Fit(None, record)], guesses, **options)[1] == []
+    assert course(eval_set, [Fit(None, record)], guesses, **options)[1] == []
 
 
 def test_the_search_for_the_rate_reads_no_test_image(vit, digits, cache, tmp_path):
