@@ -57,8 +57,8 @@ def _by_training(recipe: Recipe) -> bool:
 def _by_test_accuracy(e: Experiment) -> dict[str, list[int]]:
     """By erm's test accuracy; a training that is itself erm ranks by its own."""
     plain = label(e.recipe) if e.versus is None else ERM
-    hits = predictions.outcome(e.predictions, e.test.y, plain).hits
-    return ranked.thirds(np.nan_to_num(metrics.count(hits, e.test.y, e.problem.num_classes).accuracy))
+    correct = predictions.outcome(e.predictions, e.test.y, plain).correct
+    return ranked.thirds(np.nan_to_num(metrics.count(correct, e.test.y, e.problem.num_classes).accuracy))
 
 
 def _by_crossfitting(e: Experiment) -> dict[str, list[int]]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.evaluation.predictions import Predictions
-from probe.evaluation.summary import Bench, Groups
+from probe.evaluation.summary import EvaluationSet, Groups
 from probe.features import FeatureSet
 from probe.probing.problem import ProbeProblem
 from probe.recipe import Recipe
@@ -62,7 +62,7 @@ class Experiment:
             erm = self.trained.predictions_as(ERM)
         return [*self.own_predictions, *erm]
 
-    def bench(self, groups: Groups) -> Bench:
+    def eval_set(self, groups: Groups) -> EvaluationSet:
         """What every method is evaluated on: test images, classes, these groups, and training counts."""
         counts = np.bincount(self.inputs.y, minlength=len(self.test.class_names))
-        return Bench(self.test.y, tuple(self.test.class_names), groups, counts)
+        return EvaluationSet(self.test.y, tuple(self.test.class_names), groups, counts)

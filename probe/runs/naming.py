@@ -20,10 +20,15 @@ def slug(recipe: Recipe) -> str:
     return "-".join([*safe, recipe.digest[:8]])
 
 
+def method(recipe: Recipe) -> str:
+    """The method as a recipe writes it: `drw(ldam, after=0.7)`."""
+    return spelling.spelled(recipe.method.model_dump())
+
+
 def label(recipe: Recipe) -> str:
     """What the run's own predictions are called: `mr2`, or `erm-knn` where the solver is what differs."""
-    method, how = spelling.spelled(recipe.method.model_dump()), _how(recipe)
-    return method if how == "lbfgs" else f"{method}-{how}"
+    how = _how(recipe)
+    return method(recipe) if how == "lbfgs" else f"{method(recipe)}-{how}"
 
 
 def _how(recipe: Recipe) -> str:

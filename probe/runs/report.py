@@ -33,7 +33,7 @@ def write_page(folder: RunFolder, result: Mapping[str, Any]) -> Path:
 def report(source: Path, *, groups: str | None = None, plots: bool = False) -> Report:
     """Write the page (and static charts) of a run folder or of a predictions file, beside it."""
     if source.suffix == ".parquet":
-        from probe.evaluation import external
+        from probe.runs import external
 
         if (source.parent / checksums.FILE).exists() and source.is_file():  # of a run; a loose file is data
             checksums.check(source, reading.PREDICTIONS)

@@ -14,7 +14,7 @@ from probe.errors import UserError
 from probe.evaluation import predictions
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
 from probe.evaluation.groups import Ranking
-from probe.evaluation.summary import Groups, gain_over, judge
+from probe.evaluation.summary import Groups, gain_over, summarise
 from probe.runs import reference
 from probe.runs.experiment import Experiment
 from probe.runs.metadata import describe, remarks_and_margins
@@ -33,7 +33,7 @@ def evaluate(e: Experiment, ranking: Ranking) -> dict[str, Any]:
     }
     if e.recipe.finetune:
         result["training"], remarks = course(
-            e.bench(ranking.groups),
+            e.eval_set(ranking.groups),
             e.fitted.fits,
             e.predictions,
             end=e.fitted.name,
@@ -46,14 +46,18 @@ def evaluate(e: Experiment, ranking: Ranking) -> dict[str, Any]:
 
 def accuracies(e: Experiment, groups: Groups) -> dict[str, Any]:
     """The `test`, `reference` and `versus` blocks."""
-    bench = e.bench(groups)
+    eval_set = e.eval_set(groups)
     own = predictions.outcome(e.predictions, e.test.y, e.fitted.name)
-    block: dict[str, Any] = {"test": judge(own, bench), "reference": None, "versus": None}
+    block: dict[str, Any] = {"test": summarise(own, eval_set), "reference": None, "versus": None}
     if e.versus is None:
         return block
     erm = predictions.outcome(e.predictions, e.test.y, ERM)
     about = {"how": e.versus, "run": None if e.trained is None else e.trained.name}
-    return {**block, "reference": judge(erm, bench), "versus": {**gain_over(own, erm, bench), **about}}
+    return {
+        **block,
+        "reference": summarise(erm, eval_set),
+        "versus": {**gain_over(own, erm, eval_set), **about},
+    }
 
 
 def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from probe.errors import UserError
 from probe.evaluation import external
 from probe.evaluation.significance import holm
-from probe.evaluation.summary import Bench, Groups, MethodOutcome, corrected, gain_over, judge
+from probe.evaluation.summary import EvaluationSet, Groups, MethodOutcome, corrected, gain_over, summarise
 from probe.recipe import Recipe, build, group_source
 from probe.report.text import format
 from probe.runs import groups as grouping
@@ -123,15 +123,15 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
     predictions = [_predictions(folder) for folder in folders]
     outcomes = _paired(folders, predictions)
     names = predictions[0].class_names
-    bench = Bench(predictions[0].labels, names, _groups(groups, results[0], names))
+    eval_set = EvaluationSet(predictions[0].labels, names, _groups(groups, results[0], names))
     origin = results[0] if groups is None else grouping.origin(group_source(groups))
     origin = {key: origin.get(key) for key in ("groups_by", "groups_from")}
-    judged = [judge(outcome, bench) for outcome in outcomes]
+    judged = [summarise(outcome, eval_set) for outcome in outcomes]
     rows = []
     for i, (folder, recipe) in enumerate(zip(folders, recipes, strict=True)):
-        block: dict[str, Any] = {"test": judged[i], "seeds": outcomes[i].hits, **origin}
+        block: dict[str, Any] = {"test": judged[i], "seeds": outcomes[i].correct, **origin}
         if i > 0:
-            block |= {"reference": judged[0], "versus": gain_over(outcomes[i], outcomes[0], bench)}
+            block |= {"reference": judged[0], "versus": gain_over(outcomes[i], outcomes[0], eval_set)}
         rows.append(row_of(recipe, folder, block, reused=True))
     return assemble(rows, folders[0].name)
 
@@ -141,9 +141,9 @@ def against(result: Mapping[str, Any], folder: Path, plain: Path) -> Row:
     predictions = [_predictions(path) for path in (folder, plain)]
     own, erm = _paired([folder, plain], predictions)
     names = predictions[0].class_names
-    bench = Bench(predictions[0].labels, names, grouping.of_result(result, names))
-    gain = {**gain_over(own, erm, bench), "how": SAME, "run": plain.name}
-    return {**result, "reference": judge(erm, bench), "versus": gain}
+    eval_set = EvaluationSet(predictions[0].labels, names, grouping.of_result(result, names))
+    gain = {**gain_over(own, erm, eval_set), "how": SAME, "run": plain.name}
+    return {**result, "reference": summarise(erm, eval_set), "versus": gain}
 
 
 def _paired(
@@ -155,7 +155,7 @@ def _paired(
         for what, same in (
             ("classes", p.class_names == predictions[0].class_names),
             ("test images", p.ids == predictions[0].ids),
-            ("numbers of seeds", len(o.hits) == len(outcomes[0].hits)),
+            ("numbers of seeds", len(o.correct) == len(outcomes[0].correct)),
         ):
             if not same:
                 raise UserError(

@@ -67,14 +67,14 @@ def test_groups_from_a_file(tmp_path):
     ("content", "says"),
     [
         ("{", "cannot read groups"),
-        ("[]", "groups are written"),
-        ("{}", "groups are written"),
-        ('{"a": ["cat", "dog", "fox"], "b": []}', "groups are written"),
-        ('{"overall": ["cat", "dog", "fox"]}', 'cannot be called "overall"'),
-        ('{"a": [["cat"], "dog", "fox"]}', "no class is called"),
+        ("[]", "groups must be written as"),
+        ("{}", "groups must be written as"),
+        ('{"a": ["cat", "dog", "fox"], "b": []}', "groups must be written as"),
+        ('{"overall": ["cat", "dog", "fox"]}', 'cannot be named "overall"'),
+        ('{"a": [["cat"], "dog", "fox"]}', "there is no class"),
         ('{"a": ["cat", "dgo", "fox"]}', 'did you mean "dog"'),
         ('{"a": ["cat", "dog"]}', '"fox" is in no group'),
-        ('{"a": ["cat", "dog", "fox"], "b": ["fox"]}', "more than one place"),
+        ('{"a": ["cat", "dog", "fox"], "b": ["fox"]}', "more than once"),
     ],
 )
 def test_a_bad_groups_file_is_one_clear_line(tmp_path, content, says):

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 from probe import data, recipe
 from probe.evaluation import predictions
-from probe.evaluation.summary import Bench
+from probe.evaluation.summary import EvaluationSet
 from probe.probing import exact
 from probe.probing.problem import Fit
 from probe.runs.inputs import gather, pose
@@ -130,7 +130,7 @@ def test_a_training_that_ends_below_its_start_says_so_and_what_to_try(
 def test_a_loss_on_held_out_images_is_said_where_the_test_images_cannot_tell():
     labels = np.arange(40) % 4
     scores = torch.eye(4)[labels]
-    bench = Bench(labels, tuple("abcd"), {"easy": [0, 1], "medium": [2], "hard": [3]}, np.full(4, 9))
+    bench = EvaluationSet(labels, tuple("abcd"), {"easy": [0, 1], "medium": [2], "hard": [3]}, np.full(4, 9))
     guesses = [predictions.from_scores(scores, labels, name, 0) for name in ("erm-finetune", "erm")]
     record = {"settings": {"start": "probe"}, "held_out": {"start": 0.9, "end": 0.89}}
     options = {"end": "erm-finetune", "probe": "erm", "starts": [scores]}
