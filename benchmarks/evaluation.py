@@ -46,8 +46,8 @@ def simulated(images: int, classes: int, seeds: int = 1) -> dict[str, Any]:
     names = tuple(f"class {k}" for k in range(classes))
     eval_set = EvaluationSet(labels, names, groups.thirds(level), np.full(classes, 500))
     before, after = (
-        MethodOutcome(name, hit, hit | (rng.random(hit.shape) < 0.5), rng.random(hit.shape))
-        for name, hit in zip(("erm", "mr2"), correct, strict=True)
+        MethodOutcome(name, right, right | (rng.random(right.shape) < 0.5), rng.random(right.shape))
+        for name, right in zip(("erm", "mr2"), correct, strict=True)
     )
     return {
         "schema": 1,

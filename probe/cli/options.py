@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from probe.system.world import inside
 from probe.train.parallel.launch import World, follow
+
+if TYPE_CHECKING:
+    from probe.recipe import Recipe
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 plots_flag = click.option("--plots", is_flag=True, help="Also write every chart as an SVG and a PNG file.")
@@ -68,7 +74,7 @@ RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
 ]
 
 
-def recipe_flags(command: Any) -> Any:
+def recipe_flags(command: Command) -> Command:
     """The recipe file, KEY=VALUE words and RECIPE_FLAGS as arguments of a command."""
     for flag, key, text, extra in reversed(RECIPE_FLAGS):
         name = key.replace(".", "__")
@@ -76,7 +82,7 @@ def recipe_flags(command: Any) -> Any:
     return click.argument("words", nargs=-1, metavar="[RECIPE.yaml] [KEY=VALUE]...")(command)
 
 
-def world_options(command: Any) -> Any:
+def world_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options of a command that can run on several processes.
 
     The command gets `world`: None for a single process, and in each process that was started.
@@ -136,7 +142,7 @@ def world_options(command: Any) -> Any:
     return gathered
 
 
-def recipe_from(words: tuple[str, ...], flags: dict[str, Any]) -> Any:
+def recipe_from(words: tuple[str, ...], flags: dict[str, Any]) -> Recipe:
     """The recipe file, if one is given, then the flags, then the KEY=VALUE words: the last one wins."""
     from probe import recipe
 

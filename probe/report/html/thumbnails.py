@@ -7,15 +7,26 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from backbones import reading
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 FILE = "thumbnails.json"
 SIDE = 96  # pixels: sharp at 62 on a high-density screen, about 3 kB each
 
 
-def data_uri(image: Any, side: int = SIDE) -> str:
+class LabelledImages(Protocol):
+    """A split: `split[row]` is (RGB image, label), and `ids` has one id per row."""
+
+    ids: list[str]
+
+    def __getitem__(self, index: int) -> tuple[Image, int]: ...
+
+
+def data_uri(image: Image, side: int = SIDE) -> str:
     """A centred square JPEG of a PIL image, as text."""
     from PIL import ImageOps
 
@@ -24,7 +35,7 @@ def data_uri(image: Any, side: int = SIDE) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def of_confusions(split: Any, diagnostics: Mapping[str, Any]) -> dict[str, str]:
+def of_confusions(split: LabelledImages, diagnostics: Mapping[str, Any]) -> dict[str, str]:
     """Thumbnails of the examples in `diagnostics["confusions"]`, found in the split by their ids.
 
     Row numbers would not do: images that could not be read are in the split but not in the features.

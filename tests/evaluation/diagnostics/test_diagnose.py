@@ -1,4 +1,4 @@
-"""The diagnostics block of a run: complete, small, and right about who is to blame."""
+"""The diagnostics block of a run: complete, small, and right about which classes are hard and why."""
 
 import json
 
