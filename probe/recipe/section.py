@@ -1,4 +1,4 @@
-"""The base of every concern of a recipe."""
+"""The base of every section of a recipe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class Section(BaseModel):
-    """A concern of the recipe; a bare word stands for its name (`method: mr2`)."""
+    """One section; a bare word stands for its name (`method: mr2`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 

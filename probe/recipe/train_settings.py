@@ -1,4 +1,4 @@
-"""What a recipe says about training: one field a choice. No torch here."""
+"""What a recipe says about training: one field per choice. No torch here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from probe.recipe.section import Section
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
-# Settings that a family of networks has its own values for.
+# Settings whose defaults depend on the family of networks.
 OPEN = ("epochs", "batch_size", "optimizer", "lr", "weight_decay", "layer_decay", "warmup_epochs", "clip")
 
 
@@ -30,28 +30,31 @@ class AugmentConfig(Section):
 class TrainConfig(Section):
     """Training by gradient steps: `--solver sgd` on features, `--finetune` on images.
 
-    What is None is filled in: on images by the backbone's family and the number of images (families.py), on
-    features by sgd.py. What it became is in result.json and log.jsonl. The word auto means None too.
+    What is None is filled in: on images by the backbone's family and the number of images
+    (`probe.train.family_defaults`), on features by `probe.train.sgd`. What it became is in result.json and
+    log.jsonl. The word auto means None too.
     """
 
     epochs: int | None = Field(None, gt=0)
-    batch_size: int | None = Field(None, gt=0)  # samples an optimiser step sees, over all processes
-    # Samples a process holds at once; auto: what fits into memory. What couples samples of a batch (pairs,
-    # class weights, batch-norm) then acts within a micro-batch.
+    batch_size: int | None = Field(None, gt=0)  # samples per optimiser step, over all processes
+    # Samples that a process holds at once; auto: what fits into memory. What couples the samples of a batch
+    # (pairs, class weights, batch-norm) then acts within a micro-batch.
     micro_batch: Annotated[int, Field(gt=0)] | Literal["auto"] | None = None
-    sampler: Literal["instance", "sqrt", "balanced", "pairs"] = "instance"  # which samples an epoch holds
+    sampler: Literal["instance", "sqrt", "balanced", "pairs"] = "instance"  # which samples make an epoch
     head: Literal["auto", "linear", "cosine", "etf", "adapter"] = "auto"  # auto: what the method's loss takes
     # The head at step 0. auto: on pretrained weights the exact probe (LP-FT), class means for a cosine head.
     start: Literal["auto", "random", "means", "zeroshot", "probe"] = "auto"
 
     optimizer: Literal["adamw", "sgd"] | None = None
-    lr: float | None = Field(None, gt=0)  # at the top of the schedule; None, on images: found (rates.py)
+    lr: float | None = Field(None, gt=0)  # peak rate; None, on images: searched (`probe.train.lr_search`)
     momentum: float = Field(0.9, ge=0, lt=1)  # of sgd
     weight_decay: float | None = Field(None, ge=0)  # not on norms and biases
-    layer_decay: float | None = Field(None, gt=0, le=1)  # a layer's rate over that of the layer above it
+    layer_decay: float | None = Field(None, gt=0, le=1)  # rate of a layer / rate of the layer above it
     warmup_epochs: float | None = Field(None, ge=0)  # linear, before the cosine
     clip: Annotated[float, Field(gt=0)] | Literal["none"] | None = None  # largest norm of the gradient
-    ema: float | None = Field(None, gt=0, lt=1)  # average the weights with this memory and use the average
+    ema: float | None = Field(
+        None, gt=0, lt=1
+    )  # decay of a moving average of the weights, which is then used
 
     augment: AugmentConfig = AugmentConfig()
     # frozen: statistics and affine stay as loaded; auto: frozen where there are pretrained weights, since the

@@ -16,14 +16,14 @@ from probe.probing.problem import ProbeProblem
 from probe.recipe import Recipe
 from probe.runs.inputs import RunInputs
 from probe.runs.reference import ERM, TrainedRun
-from probe.runs.strategy import FittedMethod
+from probe.runs.strategy import FittedMethod, Strategy
 
 
 @dataclass(frozen=True)
 class Experiment:
     """The recipe's method, fitted, and the erm that it is compared with: a probe, a training, or neither."""
 
-    recipe: Recipe
+    strategy: Strategy
     inputs: RunInputs
     problem: ProbeProblem
     holdouts: Sequence[NDArray[np.int64]]  # the rows that validate, one array per seed
@@ -31,6 +31,11 @@ class Experiment:
     versus: str | None  # what kind of erm it is compared with: `probe.runs.reference.how`
     probe: FittedMethod | None = None  # erm, solved exactly on the frozen features
     trained: TrainedRun | None = None  # erm, trained with the same settings
+
+    @property
+    def recipe(self) -> Recipe:
+        """What was asked for."""
+        return self.strategy.recipe
 
     @property
     def test(self) -> FeatureSet:

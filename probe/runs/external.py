@@ -32,22 +32,22 @@ def result(path: Path, *, groups: str | None = None) -> dict[str, Any]:
     method, compared = methods[0], len(predictions.prediction) > 1
     ranking = _ranking(predictions, groups, compared)
     eval_set = EvaluationSet(predictions.labels, predictions.class_names, ranking.groups)
-    mine = predictions.outcome(method)
+    own = predictions.outcome(method)
     block: dict[str, Any] = {
         "schema": 1,
         "method": method,
         "data": {"name": path.stem, "sizes": {"test": len(predictions.labels)}},
-        "seeds": [{"seed": s} for s in range(len(mine.correct))],
+        "seeds": [{"seed": s} for s in range(len(own.correct))],
         **ranking.origin,
         "remarks": [ranking.remark] if ranking.remark else [],
-        "test": summarise(mine, eval_set),
+        "test": summarise(own, eval_set),
         "reference": None,
         "versus": None,
         "diagnostics": _diagnostics(predictions, [method, ERM] if compared else [method], ranking.groups),
     }
     if compared:
-        other = predictions.outcome(ERM)
-        block |= {"reference": summarise(other, eval_set), "versus": gain_over(mine, other, eval_set)}
+        erm = predictions.outcome(ERM)
+        block |= {"reference": summarise(erm, eval_set), "versus": gain_over(own, erm, eval_set)}
     return block
 
 

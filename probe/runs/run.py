@@ -69,7 +69,7 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     clock, folder = Clock(), RunFolder.of(recipe, out)
     folder.check_owner()
 
-    inputs = gather(recipe, cache=cache, stage=clock)
+    inputs = gather(recipe, cache=cache, stage=clock)  # load and extract
     fetch = partial(reference.fetch, ids=inputs.features["test"].ids, cache=cache, out=out)
 
     trained = None
@@ -77,7 +77,7 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
         with clock("reference"):
             trained = fetch(recipe.plain, "to compare with")
     with clock("probe"):
-        experiment = fit(recipe, strategy, inputs, trained, folder.work)
+        experiment = fit(strategy, inputs, trained, folder.work)
 
     with clock("groups"):
         ranking_run = None
@@ -92,7 +92,11 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     result = json.loads(json.dumps({**result, "timing": clock.table()}, allow_nan=False))
 
     if rank_of_process() == 0:
-        write(folder, experiment, strategy, result, clock, cache)
+        with clock("report"):
+            small = thumbnails.of_confusions(inputs.data["test"], result["diagnostics"])
+            drawn = page.render(result, thumbnails=small, keep=cache)
+        result["timing"] = clock.table()
+        write(folder, experiment, result, drawn, small)
     return Run(folder.path, result, experiment.own_predictions)
 
 
@@ -102,10 +106,9 @@ def check(strategy: Strategy) -> None:
     check_all([partial(reference.check, recipe), strategy.check, partial(unused_settings.check, recipe)])
 
 
-def fit(
-    recipe: Recipe, strategy: Strategy, inputs: RunInputs, trained: TrainedRun | None, work: Path
-) -> Experiment:
+def fit(strategy: Strategy, inputs: RunInputs, trained: TrainedRun | None, work: Path) -> Experiment:
     """The recipe's method with every seed and, if that is what it is compared with, the plain probe."""
+    recipe = strategy.recipe
     problem, versus = pose(recipe, inputs), reference.how(recipe)
     fraction = recipe.data.val_fraction
     holdouts = [inputs.holdout(seed, fraction) for seed in range(strategy.seeds(inputs))]
@@ -113,31 +116,24 @@ def fit(
     plain = None
     if versus == PROBE:
         plain = solve(ERM, problem, inputs, holdouts, PLAIN, exact.exactly(recipe.solver))
-    return Experiment(recipe, inputs, problem, holdouts, fitted, versus, plain, trained)
+    return Experiment(strategy, inputs, problem, holdouts, fitted, versus, plain, trained)
 
 
 def write(
-    folder: RunFolder,
-    e: Experiment,
-    strategy: Strategy,
-    result: dict[str, Any],
-    clock: Clock,
-    cache: Path | None,
+    folder: RunFolder, e: Experiment, result: dict[str, Any], drawn: str, small: dict[str, str]
 ) -> None:
-    """Every file of the run; the folder replaces an older one of the same recipe, whole."""
-    with clock("report"):
-        small = thumbnails.of_confusions(e.inputs.data["test"], result["diagnostics"])
-        drawn = page.render(result, thumbnails=small, keep=cache)
-    result["timing"] = clock.table()
-    tuned = e.fitted.tuned
+    """Every file of the run, with the `drawn` page and its `small` pictures.
+
+    The folder replaces an older one of the same recipe, whole.
+    """
     with folder.replaced() as new:
         new.write_recipe(e.recipe)
         new.write_result(result)
         new.write_head(e.fitted.fits[0].head, about_head(e))
-        if tuned is not None:
-            new.copy_file(tuned.weights)
+        if e.fitted.tuned is not None:
+            new.copy_file(e.fitted.tuned.weights)
         new.write_predictions(e.predictions, e.test)
-        strategy.write_log(e.fitted, folder.work, new)
+        e.strategy.write_log(e.fitted, folder.work, new)
         new.write_thumbnails(small)
         new.write_page(drawn)
     folder.remove_work()

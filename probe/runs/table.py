@@ -126,12 +126,12 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
     eval_set = EvaluationSet(predictions[0].labels, names, _groups(groups, results[0], names))
     origin = results[0] if groups is None else grouping.origin(group_source(groups))
     origin = {key: origin.get(key) for key in ("groups_by", "groups_from")}
-    judged = [summarise(outcome, eval_set) for outcome in outcomes]
+    summaries = [summarise(outcome, eval_set) for outcome in outcomes]
     rows = []
     for i, (folder, recipe) in enumerate(zip(folders, recipes, strict=True)):
-        block: dict[str, Any] = {"test": judged[i], "seeds": outcomes[i].correct, **origin}
+        block: dict[str, Any] = {"test": summaries[i], "seeds": outcomes[i].correct, **origin}
         if i > 0:
-            block |= {"reference": judged[0], "versus": gain_over(outcomes[i], outcomes[0], eval_set)}
+            block |= {"reference": summaries[0], "versus": gain_over(outcomes[i], outcomes[0], eval_set)}
         rows.append(row_of(recipe, folder, block, reused=True))
     return assemble(rows, folders[0].name)
 

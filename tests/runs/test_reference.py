@@ -39,9 +39,9 @@ def trainings(monkeypatch):
     seen = []
     real = probe.runs.run.fit
 
-    def watched(recipe, *arguments):
-        seen.append(label(recipe))
-        return real(recipe, *arguments)
+    def watched(strategy, *arguments):
+        seen.append(label(strategy.recipe))
+        return real(strategy, *arguments)
 
     monkeypatch.setattr("probe.runs.run.fit", watched)
     return seen
