@@ -58,7 +58,8 @@ class ClassAdjustment:
         if targets.is_floating_point():
             return self._expected(logits, targets)
         scale = None if self.scale is None else self.scale.to(logits)[targets].unsqueeze(1)
-        losses = _CrossEntropy.apply(logits, self.adjust(logits.detach(), targets), targets, scale)[0]
+        adjusted = self.adjust(logits.detach(), targets)
+        losses = _CrossEntropy.apply(logits, adjusted, targets, scale)[0]  # type: ignore[no-untyped-call]
         return losses, None if self.weight is None else self.weight.to(losses)[targets]
 
     def _expected(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:

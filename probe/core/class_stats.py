@@ -7,7 +7,7 @@ sum is the class's mean of |h|^2, which is all that MR²'s margins see.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +46,9 @@ class Groups:
 
 
 def squared_norm(x: Tensor, p: float) -> Tensor:
-    """|row|_p^2."""
-    return torch.linalg.vector_norm(x, p, dim=1).square()
+    """|x_i|_p^2 of each of the N rows of x."""
+    norms: Tensor = torch.linalg.vector_norm(x, p, dim=1)
+    return norms.square()
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class StatisticsModule(nn.Module):
     therefore adopts the saved shape and dtype, and casting a model to half precision leaves them alone.
     """
 
-    def _apply(self, fn: Any, recurse: bool = True) -> StatisticsModule:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StatisticsModule:
         before = dict(self._buffers)
 
         def apply(tensor: Tensor) -> Tensor:
@@ -157,7 +158,7 @@ class StatisticsModule(nn.Module):
             except TypeError:  # a device without float64 (Apple's MPS)
                 return fn(tensor.float())
 
-        super()._apply(apply, recurse)
+        super()._apply(apply, recurse)  # type: ignore[no-untyped-call]
         for name, old in before.items():
             new = self._buffers[name]
             if old is not None and new is not None and new.dtype in (torch.float16, torch.bfloat16):

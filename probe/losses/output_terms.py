@@ -94,7 +94,7 @@ def spectral_norm(matrix: Tensor) -> Tensor:
     (one subgradient) or 0 (zero); no full decomposition is differentiated.
     """
     with torch.no_grad():
-        v = torch.linalg.eigh(matrix.T @ matrix).eigenvectors[:, -1]
+        v: Tensor = torch.linalg.eigh(matrix.T @ matrix).eigenvectors[:, -1]
         image = matrix @ v
-        u = image / image.norm().clamp(min=torch.finfo(image.dtype).tiny)
+        u: Tensor = image / image.norm().clamp(min=torch.finfo(image.dtype).tiny)
     return u @ matrix @ v

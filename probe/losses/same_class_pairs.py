@@ -124,4 +124,6 @@ def pull(
     features: Tensor, distances: Tensor, partners: Partners, alpha: Tensor, *, temperature: float = 1.0
 ) -> Tensor:
     """omega for every row (N); 0 for a row without a partner. alpha: one number, or one a row (constants)."""
-    return _Pull.apply(features, distances, alpha, temperature, partners)[0]
+    omega: Tensor
+    omega, _ = _Pull.apply(features, distances, alpha, temperature, partners)  # type: ignore[no-untyped-call]
+    return omega

@@ -24,6 +24,10 @@ from probe.core.adjustment import ClassAdjustment
 from probe.solve.basis import Basis, rows_at_once
 from probe.solve.inputs import FeatureRows
 
+# Logits further below the largest than this are set to it: exp(-60) and exp(-300) add nothing to a sum, and
+# are far above the smallest normal number, because arithmetic on denormals is many times slower.
+FLOOR = {torch.float32: -60.0, torch.float64: -300.0}
+
 
 class BlockCrossEntropy:
     """v CE(a z + c) of blocks of logits, with gradient and curvature: what `probe.core.adjustment` declares.
@@ -40,8 +44,7 @@ class BlockCrossEntropy:
 
         self.targets = targets
         self.dtype = dtype
-        # far above the smallest normal number: arithmetic on denormals is many times slower
-        self.floor = -60.0 if dtype == torch.float32 else -300.0
+        self.floor = FLOOR[dtype]
         self.shift = None if adjustment.shift is None else cast(adjustment.shift)
         self.scale = None if adjustment.scale is None else cast(adjustment.scale)[targets]
         weight = None if adjustment.weight is None else cast(adjustment.weight)[targets]
@@ -112,12 +115,16 @@ class Line(Protocol):
 
 
 class Evaluator(Protocol):
+    """f and its gradient for B problems at once, in one precision."""
+
     dtype: torch.dtype
     patience: float  # c2 of the curvature condition: how exact a line search is worth its price
 
-    def at(self, theta: Tensor, l2: Tensor) -> Point: ...
+    def at(self, theta: Tensor, l2: Tensor) -> Point:
+        """The point of B x K x (r + 1) coordinates, one l2 per problem."""
 
-    def line(self, point: Point, direction: Tensor, l2: Tensor) -> Line: ...
+    def line(self, point: Point, direction: Tensor, l2: Tensor) -> Line:
+        """f from a point along a direction."""
 
 
 def penalty(theta: Tensor, l2: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Ridge regression to one-hot targets: one eigendecomposition, and every strength after it is one product.
+"""Ridge regression to one-hot targets: one eigendecomposition, and every l2 after it is one product.
 
     minimise  sum_i v_i |W h_i + b - e_{y_i}|² + l2 |W|²,      b free
 
@@ -22,9 +22,8 @@ from torch.nn import functional as F
 
 from probe.core.adjustment import ClassAdjustment
 from probe.solve.basis import eigh
-from probe.solve.inputs import FeatureRows, as_l2s, as_labels, as_weights
-
-BLOCK = 16_384
+from probe.solve.inputs import BLOCK, FeatureRows, as_l2s, as_labels, as_weights
+from probe.solve.solution import linear_logits
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,12 @@ class RidgeHead:
     l2: float
 
     def logits(self, X: Any) -> Tensor:
-        blocks = FeatureRows(X).blocks(BLOCK, self.weight.dtype, self.weight.device)
-        return torch.cat([torch.addmm(self.bias, block, self.weight.T) for _, block in blocks])
+        """N x K scores of N x D features."""
+        return linear_logits(X, self.weight, self.bias)
 
 
 class Ridge:
-    """One data set, decomposed; `path` then gives a head for each strength at once.
+    """One data set (X: N x D, y: N labels), decomposed; `path` then gives a head for each l2 at once.
 
     Of the `adjustment` only the class weights mean something to a squared loss.
     """
@@ -76,6 +75,7 @@ class Ridge:
         self.spectrum, self.rotated = spectrum.clamp(min=0), cross @ self.vectors
 
     def path(self, l2s: Sequence[float]) -> list[RidgeHead]:
+        """A head for each l2, in the order given."""
         heads = []
         for l2 in as_l2s(l2s):
             w = (self.rotated / (self.spectrum + l2)) @ self.vectors.T

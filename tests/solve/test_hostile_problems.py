@@ -144,7 +144,7 @@ X, Y = torch.randn(6, 2), [0, 1, 2, 0, 1, 2]
         ({"y": [0, 1, -1, 0, 1, 2]}, "label -1 in row 2"),
         ({"y": [0.0, 1, 2, 0, 1, 2]}, "integers"),
         ({"y": [0, 1]}, "6 rows of features need 6 labels"),
-        ({"y": [1] * 6}, "1 class has rows"),
+        ({"y": [1] * 6}, "1 of 3 classes have samples"),
         ({"l2": 0.0}, "l2 must be positive"),
         ({"l2": float("nan")}, "l2 must be positive"),
         ({"X": torch.randn(6)}, "must be a matrix"),
