@@ -31,17 +31,19 @@ class Groups:
 
     @classmethod
     def of(cls, targets: Tensor) -> Groups:
+        """The groups of N labels."""
         return cls(*torch.unique(targets, return_inverse=True, return_counts=True))
 
     def sums(self, x: Tensor) -> Tensor:
-        """Sum of the rows of each present class: C x ..."""
+        """Sum of the rows of each present class, for x of N x ...: C x ..."""
         return x.new_zeros((len(self.classes), *x.shape[1:])).index_add(0, self.index, x)
 
     def means(self, x: Tensor) -> Tensor:
+        """Mean of the rows of each present class: C x ..."""
         return self.sums(x) / self.sizes.view(-1, *[1] * (x.ndim - 1)).to(x.dtype)
 
     def centred(self, x: Tensor, means: Tensor) -> Tensor:
-        """Every row minus its class's mean; differences within a class are unchanged by it."""
+        """Every row minus its class's mean (`means`: C x ...); differences within a class do not change."""
         return x - means.index_select(0, self.index)
 
 
@@ -72,9 +74,9 @@ class ClassStats:
     ) -> ClassStats:
         """One pass in bounded memory, in float64, whatever the order of the rows.
 
-        X is an N x D tensor, array or feature matrix. Classes without rows get zeros. A norm other than
-        p = 2 needs a second pass, because it is not a sum of moments. With `across_processes` every process
-        gives its own part of the rows and all get the statistics of the whole.
+        X is an N x D tensor, array or feature matrix, y holds N labels. Classes without rows get zeros. A
+        norm other than p = 2 needs a second pass, because it is not a sum of moments. With `across_processes`
+        every process gives its own part of the rows and all get the statistics of the whole.
         """
         y = torch.as_tensor(y)
         _check(X, y, num_classes)
@@ -180,7 +182,7 @@ class StatisticsModule(nn.Module):
 
 
 class RunningStats(StatisticsModule):
-    """Moving averages over batches; call `update` once a training step.
+    """Moving averages over batches; call `update` once per training step.
 
     kind "norms"    averages |mu_k|^2 and |s_k|^2 of each batch, as the paper does. With m samples of a class
                     in a batch the two are biased by |s_k|^2/m, upwards and downwards (their sum is not).
@@ -209,7 +211,7 @@ class RunningStats(StatisticsModule):
 
     @torch.no_grad()
     def fix(self, stats: ClassStats) -> None:
-        """Take exact statistics of the training set."""
+        """Use exact statistics of the training set from now on."""
         if stats.p != self.p:
             raise UserError(f"the statistics have p = {stats.p:g}, but this loss uses p = {self.p:g}")
         if len(stats.count) != len(self.seen):
@@ -219,8 +221,11 @@ class RunningStats(StatisticsModule):
 
     @torch.no_grad()
     def update(self, groups: Groups, features: Tensor, distances: Tensor | None = None) -> None:
-        """One batch of all processes. `distances`, where known, are its summed squared distances between the
-        pairs of each class (C numbers): sum_{i<j} |h_i - h_j|^2 = n^2 |s|^2, so no class mean is needed."""
+        """One batch of all processes, N x D.
+
+        `distances`, where known, are the summed squared distances between the pairs of each class (C
+        numbers): sum_{i<j} |h_i - h_j|^2 = n^2 |s|^2, so that no class mean is needed.
+        """
         self.follow(features.dtype)
         k = groups.classes
         if self.kind == "moments":

@@ -110,8 +110,7 @@ class DRO(ClassWeighted):
         said = super().remarks(context)
         if context.exact and context.l2_chosen:
             said.append(
-                f"{self.name}: the strength was chosen with equal class weights, "
-                "before they moved to the worst class"
+                f"{self.name}: l2 was chosen with equal class weights, before they moved to the worst class"
             )
         return said
 

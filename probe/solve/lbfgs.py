@@ -49,8 +49,8 @@ class Memory:
         """Another dtype, device or choice of the B problems."""
         return Memory([(f(s), f(c)) for s, c in self.pairs])
 
-    def direction(self, gradient: Tensor, curved: Tensor, l2: Tensor) -> Tensor:
-        """-H^-1 g by the two-loop recursion around the diagonal `curved`."""
+    def direction(self, gradient: Tensor, diagonal: Tensor, l2: Tensor) -> Tensor:
+        """-H^-1 g by the two-loop recursion around the diagonal `diagonal`."""
         q, used = gradient, []
         slope = _penalised(l2, gradient)
         for step, change in reversed(self.pairs):
@@ -60,10 +60,10 @@ class Memory:
             alpha = rho * _inner(step, q)
             q = q - alpha * y
             used.append((step, y, rho, alpha))
-        q = _unscaled(q, curved)
+        q = _preconditioned(q, diagonal)
         if used:
             step, y, rho, _ = used[0]
-            size = 1 / (rho * _inner(y, _unscaled(y, curved)))
+            size = 1 / (rho * _inner(y, _preconditioned(y, diagonal)))
             q = q * torch.where((rho > 0) & size.isfinite(), size, 1.0)
         for step, y, rho, alpha in reversed(used):
             q = q + (alpha - rho * _inner(y, q)) * step
@@ -105,8 +105,8 @@ def minimise(
     outcomes: dict[int, LbfgsResult] = {}
     kept: dict[int, Memory] = {}
     for iteration in range(max_iter + 1):
-        curved = _diagonal(point, spectrum, l2)
-        gap = _gap(point, curved, l2)
+        diagonal = _diagonal(point, spectrum, l2)
+        gap = _gap(point, diagonal, l2)
         stuck = progress.note(point.value, gap)
         status = _status(gap <= tol * point.value, stuck, iteration == max_iter)
         for i, word in enumerate(status):
@@ -120,10 +120,10 @@ def minimise(
         if not len(on):
             break
         if len(on) < len(alive):
-            alive, l2, point, curved = alive[on], l2[on], point.keep(on), curved[on]
+            alive, l2, point, diagonal = alive[on], l2[on], point.keep(on), diagonal[on]
             memory = memory.map(lambda t, on=on: t[on])  # type: ignore[misc]
             progress.keep(on)
-        new = _step(evaluator, point, curved, l2, memory)
+        new = _step(evaluator, point, diagonal, l2, memory)
         step = new.theta - point.theta
         memory.add(step, new.gradient - point.gradient - _penalised(l2, step) * step)
         point = new
@@ -131,12 +131,12 @@ def minimise(
     return [outcomes[i] for i in order], _stack([kept[i] for i in order])
 
 
-def _step(evaluator: Evaluator, point: Point, curved: Tensor, l2: Tensor, memory: Memory) -> Point:
-    direction = memory.direction(point.gradient, curved, l2)
+def _step(evaluator: Evaluator, point: Point, diagonal: Tensor, l2: Tensor, memory: Memory) -> Point:
+    direction = memory.direction(point.gradient, diagonal, l2)
     slope = dot(point.gradient, direction)
     uphill = ~(slope < 0)
     if bool(uphill.any()):  # rounding spoilt the memory: fall back on the preconditioned gradient
-        plain = -_unscaled(point.gradient, curved)
+        plain = -_preconditioned(point.gradient, diagonal)
         direction = torch.where(uphill.view(-1, 1, 1), plain, direction)
         slope = dot(point.gradient, direction)
     line = evaluator.line(point, direction, l2)
@@ -212,19 +212,19 @@ def _diagonal(point: Point, spectrum: Tensor, l2: Tensor) -> Tensor:
     return diagonal
 
 
-def _unscaled(gradient: Tensor, curved: Tensor) -> Tensor:
+def _preconditioned(gradient: Tensor, diagonal: Tensor) -> Tensor:
     """The preconditioned gradient, with sum 0 over classes.
 
     Adding one vector to every class changes no probability: only the penalty bends that way, and a diagonal
     cannot know. Steps that stay in the sum-zero space, where gradients lie and the optimum is, never see it.
     """
-    q = gradient / curved
+    q = gradient / diagonal
     return q - q.mean(dim=1, keepdim=True)
 
 
-def _gap(point: Point, curved: Tensor, l2: Tensor) -> Tensor:
+def _gap(point: Point, diagonal: Tensor, l2: Tensor) -> Tensor:
     g = point.gradient.double()
-    bias = g[..., -1].square() / curved[..., -1]
+    bias = g[..., -1].square() / diagonal[..., -1]
     return (g[..., :-1].square().sum(dim=(1, 2)) / l2 + bias.sum(dim=1)) / 2
 
 

@@ -155,6 +155,7 @@ class Resident:
         return _LogitLine(self, point, direction, l2)
 
     def logits(self, theta: Tensor) -> Tensor:
+        """B x K x N, of B x K x (r + 1) coordinates."""
         b, k, r = theta.shape
         return (theta.reshape(b * k, r) @ self.rows.T).view(b, k, -1)
 
@@ -165,6 +166,7 @@ class Resident:
     def finish(
         self, theta: Tensor, logits: Tensor, l2: Tensor, sums: Tensor, residual: Tensor, curvature: Tensor
     ) -> Point:
+        """The point of these coordinates and logits, whose loss is known: one backward product."""
         amount, gradient = penalty(theta, l2)
         gradient += (residual.flatten(0, 1) @ self.rows).view_as(theta)
         return Point(theta, sums + amount, gradient, curvature, logits)
