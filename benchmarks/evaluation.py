@@ -2,7 +2,7 @@
 
 python -m benchmarks.evaluation [--images 50000] [--classes 1000] [--json]
 
-judge        every metric, interval and class test of a method against its reference, 2,000 bootstrap draws
+summarise    every metric, interval and class test of a method against its reference, 2,000 bootstrap draws
 page         the page of that result
 comparison   a grid of 40 runs that all exist: read, check that neither the data nor any of the 8 backbones
              has changed, correct, and write CSV, JSON, Markdown, LaTeX, HTML
@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from probe.evaluation import groups
-from probe.evaluation.summary import Bench, MethodOutcome, gain_over, judge
+from probe.evaluation.summary import EvaluationSet, MethodOutcome, gain_over, summarise
 from probe.recipe import Recipe
 from probe.report.html import page
 from probe.runs import compare
+from probe.runs.naming import slug
 from probe.runs.staleness import Present
 
 JUDGE_SECONDS, COMPARISON_SECONDS = 5.0, 10.0  # wanted: at most
@@ -41,12 +42,12 @@ def simulated(images: int, classes: int, seeds: int = 1) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     labels = np.arange(images) % classes
     level = np.linspace(0.98, 0.35, classes)
-    hits = [rng.random((seeds, images)) < level[labels] + gain for gain in (0.0, 0.02)]
+    correct = [rng.random((seeds, images)) < level[labels] + gain for gain in (0.0, 0.02)]
     names = tuple(f"class {k}" for k in range(classes))
-    bench = Bench(labels, names, groups.thirds(level), np.full(classes, 500))
+    eval_set = EvaluationSet(labels, names, groups.thirds(level), np.full(classes, 500))
     before, after = (
         MethodOutcome(name, hit, hit | (rng.random(hit.shape) < 0.5), rng.random(hit.shape))
-        for name, hit in zip(("erm", "mr2"), hits, strict=True)
+        for name, hit in zip(("erm", "mr2"), correct, strict=True)
     )
     return {
         "schema": 1,
@@ -58,9 +59,9 @@ def simulated(images: int, classes: int, seeds: int = 1) -> dict[str, Any]:
             "fingerprints": {"test": "0"},
         },
         "backbone": {"name": "simulated"},
-        "test": judge(after, bench),
-        "reference": judge(before, bench),
-        "versus": gain_over(after, before, bench),
+        "test": summarise(after, eval_set),
+        "reference": summarise(before, eval_set),
+        "versus": gain_over(after, before, eval_set),
     }
 
 
@@ -79,7 +80,7 @@ def store(result: dict[str, Any], recipes: Sequence[Recipe], out: Path) -> None:
     present = Present()
     for recipe in recipes:
         data = present.data(recipe)
-        folder = out / recipe.slug
+        folder = out / slug(recipe)
         folder.mkdir(parents=True)
         mine = {**result, "recipe": recipe.model_dump(), "groups_by": "crossfit"}
         mine["data"] = {**result["data"], "fingerprints": {s: data[s].fingerprint for s in data.splits}}
@@ -129,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     for name, value in report.items():
         print(f"{name:20} {value}")
-    print(f"wanted: judge <= {JUDGE_SECONDS:g} s, comparison <= {COMPARISON_SECONDS:g} s")
+    print(f"wanted: summarise <= {JUDGE_SECONDS:g} s, comparison <= {COMPARISON_SECONDS:g} s")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from probe import data, recipe
+from probe.report.text.format import gain_interval, gained, percent
 from probe.runs.run import run
 
 HARM = -0.005  # the target
@@ -75,13 +76,13 @@ def measure(name: str, case: Case, folder: str | None, given: argparse.Namespace
     seconds = (time.perf_counter() - begin) / given.seeds
     t = done["training"]
     rates = ", ".join(f"{row['settings']['lr']:g}" for row in done["seeds"])
-    s, low, high = t["settings"], *t["gain"]["ci"]
+    s, gain = t["settings"], t["gain"]
+    start, frozen, end = (percent(t[when]["top1"]) for when in ("start", "probe", "end"))
     harm = "" if t["end"]["top1"] - t["probe"]["top1"] >= HARM else "  HARM"
     sizes = done["data"]["sizes"]
     return (
         f"| {name} | {sizes['train']} / {sizes['test']} | {s['batch_size']} x {s['epochs']} | {rates} | "
-        f"{100 * t['start']['top1']:.1f} | {100 * t['probe']['top1']:.1f} | {100 * t['end']['top1']:.1f} | "
-        f"{100 * t['gain']['mean']:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}) | {seconds:.0f} |{harm}"
+        f"{start} | {frozen} | {end} | {gained(gain)} ({gain_interval(gain['ci'])}) | {seconds:.0f} |{harm}"
     )
 
 

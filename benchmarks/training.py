@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from probe import heads, losses, methods
 from probe.recipe.train_settings import TrainConfig
+from probe.report.text.format import signed
 from probe.train.inputs.loaders import FeatureFeed
 from probe.train.loop import Task, Training
 from probe.train.model.network import Network
@@ -128,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         given.rounds,
     )
     step_a, step_b = 1e3 * a / 48, 1e3 * b / 48
-    print(f"overhead   bare {step_b:.2f} ms a step, ours {step_a:.2f} ms: {100 * (a / b - 1):+.1f} %")
+    print(f"overhead   bare {step_b:.2f} ms per step, ours {step_a:.2f} ms: {signed(a / b - 1)} %")
 
     X, y = data(3680, 1280)
     a, b = race(

@@ -1,6 +1,6 @@
-"""The `probe` command: thin. Every command parses words, calls one function and prints what it returns.
+"""The `probe` command. Every subcommand parses its words, calls one function and prints what it returns.
 
-Nothing heavy is imported until a command needs it, so that help and listings answer at once.
+Nothing heavy is imported until a command needs it, so that help and listings start at once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from probe.cli import listings
 from probe.cli.errors import Commands
 from probe.cli.options import (
     GROUPS_HELP,
@@ -33,15 +34,15 @@ from probe.train.parallel.launch import World, launch
 
 
 def say(value: Any, as_json: bool, lines: Iterable[str]) -> None:
-    """The value as JSON, or the lines that tell it to people."""
+    """Print the value as JSON, or the lines that describe it."""
     for line in [json.dumps(value, indent=2)] if as_json else map(printable, lines):
         click.echo(line)
 
 
-# NumPy brings a thread pool of its own beside torch's. On the same cores the two wait for each other: a warm
-# probe takes twice as long with both, and more when the machine is busy. Torch does the heavy products.
+# NumPy has a thread pool of its own beside torch's. On the same cores the two wait for each other: a warm
+# probe takes twice as long with both, and longer on a busy machine. The large matrix products are torch's.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# What is wrong with an image is said once, with its name.
+# A damaged image is reported once, by us, with its name.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
@@ -60,7 +61,7 @@ def main() -> None:
 def run(
     words: tuple[str, ...], cache: Path | None, out: Path, world: World | None, as_json: bool, **flags: Any
 ) -> None:
-    """Probe a backbone on a data set, and write a run folder.
+    """Probe a backbone on a data set and write a run folder.
 
     \b
     probe run --backbone clip-rn50 --data food101 --method mr2
@@ -74,6 +75,7 @@ def run(
             click.echo(remark, err=True)
         sys.exit(launch(world, sys.argv[1:]))
     from probe.report.text import run as terminal
+    from probe.runs import naming
     from probe.runs.run import run as run_recipe
 
     finished = run_recipe(recipe, cache=cache, out=out)
@@ -82,7 +84,7 @@ def run(
     if as_json:
         click.echo(json.dumps(finished.result, indent=2))
     else:
-        terminal.show(finished.result, str(finished.folder))
+        terminal.show(finished.result, str(finished.folder), method=naming.method(recipe))
 
 
 @main.command()
@@ -93,17 +95,18 @@ def run(
     type=click.IntRange(min=1),
     default=5,
     show_default=True,
-    help="How many classes to print for each image.",
+    help="Number of classes to print for each image.",
 )
 @json_flag
 def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool) -> None:
     """Classify images with the head that a run saved."""
+    from probe.report.text.format import percent
     from probe.runs.predict import predict as classify
 
     guesses = classify(run_folder, images, top=top)
 
     def lines(guess: dict[str, Any]) -> list[str]:
-        found = (f"  {100 * c['probability']:5.1f} %  {c['name']}" for c in guess["classes"])
+        found = (f"  {percent(c['probability']):>5} %  {c['name']}" for c in guess["classes"])
         return [guess["image"], *found]
 
     say(guesses, as_json, (line for guess in guesses for line in lines(guess)))
@@ -113,12 +116,14 @@ def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool)
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option(
     "--groups",
-    help="For predictions: a run folder or a JSON file that groups the classes.",
+    help="For a predictions file: a run folder or a JSON file that groups the classes.",
 )
 @plots_flag
 @json_flag
 def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: bool) -> None:
-    """Write the page of runs, or of predictions from elsewhere (a parquet file).
+    """Write the HTML report of runs or predictions.
+
+    RUN is a run folder, its result.json, or a parquet file of predictions made elsewhere.
 
     \b
     probe report runs/* --plots
@@ -133,10 +138,10 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
 
 @main.command()
 @click.argument("words", nargs=-1, metavar="[RUN...] [KEY=VALUE]...")
-@click.option("--backbones", multiple=True, help="One or more names, in quotes.")
-@click.option("--data", multiple=True, help="One or more data sets, in quotes.")
-@click.option("--methods", multiple=True, help="One or more methods, in quotes.")
-@click.option("--seeds", type=int, help="How many seeds of each run.")
+@click.option("--backbones", multiple=True, help="One or more backbones, separated by spaces.")
+@click.option("--data", multiple=True, help="One or more data sets, separated by spaces.")
+@click.option("--methods", multiple=True, help="One or more methods, separated by spaces.")
+@click.option("--seeds", type=int, help="Number of seeds of each run.")
 @click.option("--groups", help=GROUPS_HELP)
 @plots_flag
 @cache_option
@@ -146,7 +151,9 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
 def compare(
     ctx: click.Context, words: tuple[str, ...], cache: Path | None, out: Path, as_json: bool, **grid: Any
 ) -> None:
-    """Compare backbones, data sets and methods: run what is missing, reuse what exists.
+    """Compare backbones, data sets and methods.
+
+    Runs what is missing and reuses what exists. Given run folders, compares them with the first.
 
     \b
     probe compare --backbones "clip-rn50 mocov2-rn50" --data "pets flowers" --methods "erm mr2" --seeds 5
@@ -171,7 +178,7 @@ def compare(
 def extract(
     words: tuple[str, ...], cache: Path | None, world: World | None, as_json: bool, **flags: Any
 ) -> None:
-    """Fill the feature cache for a backbone and a data set, and stop there."""
+    """Extract features into the cache, without probing."""
     recipe = recipe_from(words, flags)
     if world is not None:
         sys.exit(launch(world, sys.argv[1:]))
@@ -184,7 +191,7 @@ def extract(
 
     def line(row: dict[str, Any]) -> str:
         speed = f"{row['rows'] / max(row['seconds'], 1e-9):,.0f} images/s"
-        how = "already there" if row["cached"] else speed
+        how = "cached" if row["cached"] else speed
         return f"{row['split']:6} {row['rows']:>9,} x {row['dim']}  {how}"
 
     if rank() == 0:
@@ -195,32 +202,26 @@ def extract(
 @json_flag
 def backbones(as_json: bool) -> None:
     """List the backbones that can be probed."""
-    from probe.report.text import listings
-
-    listings.backbones(as_json)
+    listings.backbones().show(as_json)
 
 
 @main.command()
 @json_flag
 def datasets(as_json: bool) -> None:
-    """List the data sets that have a name."""
-    from probe.report.text import listings
-
-    listings.datasets(as_json)
+    """List the registered data sets."""
+    listings.datasets().show(as_json)
 
 
 @main.command()
 @json_flag
 def methods(as_json: bool) -> None:
-    """List the training methods."""
-    from probe.report.text import listings
-
-    listings.methods(as_json)
+    """List the losses and training methods."""
+    listings.methods().show(as_json)
 
 
 @main.group()
 def cache() -> None:
-    """Look after the feature cache."""
+    """List, verify or remove cached features."""
 
 
 @cache.command("ls")
@@ -228,10 +229,7 @@ def cache() -> None:
 @json_flag
 def cache_ls(cache: Path | None, as_json: bool) -> None:
     """List the entries, newest first."""
-    from probe.features import inventory
-    from probe.report.text import listings
-
-    listings.cache(inventory.entries(cache), as_json)
+    listings.cache_entries(cache).show(as_json)
 
 
 @cache.command("verify")
@@ -239,11 +237,12 @@ def cache_ls(cache: Path | None, as_json: bool) -> None:
 @cache_option
 @json_flag
 def cache_verify(names: tuple[str, ...], cache: Path | None, as_json: bool) -> None:
-    """Read every byte; exit code 1 if anything is damaged."""
+    """Verify the checksums of entries (default: all); exit code 1 if anything is damaged."""
     from probe.features import inventory
+    from probe.report.text.format import plural
 
     problems = [str(problem) for problem in inventory.verify(cache, names)]
-    end = f"{len(problems)} damaged files" if problems else "everything is sound"
+    end = plural(len(problems), "damaged file") if problems else "no damaged files"
     say(problems, as_json, [*problems, end])
     sys.exit(1 if problems else 0)
 
@@ -254,7 +253,7 @@ def cache_verify(names: tuple[str, ...], cache: Path | None, as_json: bool) -> N
 @cache_option
 @json_flag
 def cache_rm(names: tuple[str, ...], everything: bool, cache: Path | None, as_json: bool) -> None:
-    """Remove entries, by name or the start of one."""
+    """Remove entries by name or by the start of a name."""
     from probe.features import inventory
 
     removed = list(inventory.remove(cache, names, everything=everything))

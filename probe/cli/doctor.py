@@ -1,4 +1,4 @@
-"""`probe doctor`: does this machine have what a run needs? One line a question, each with the way out."""
+"""`probe doctor`: does this machine have what a run needs? One line per question, each with what to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from probe.errors import UserError
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer to one question; `ok` None means worth knowing, neither good nor bad."""
+    """The answer to one question; `ok` is None for a note that is neither good nor bad."""
 
     question: str
     ok: bool | None
@@ -33,7 +33,9 @@ def examine(cache: Path | None = None) -> Iterator[Finding]:
 def _torch(_: Path | None) -> tuple[bool | None, str]:
     import torch
 
-    return True, f"torch {torch.__version__}, {torch.get_num_threads()} threads"
+    from probe.report.text.format import plural
+
+    return True, f"torch {torch.__version__}, {plural(torch.get_num_threads(), 'thread')}"
 
 
 def _devices(_: Path | None) -> tuple[bool | None, str]:
@@ -66,11 +68,11 @@ def _hub(_: Path | None) -> tuple[bool | None, str]:
     from backbones import hub
 
     if hub.offline():
-        return None, "HF_HUB_OFFLINE is set: only cached and local weights and data"
+        return None, "HF_HUB_OFFLINE is set: only cached and local weights and data can be used"
     endpoint = hub.endpoint()
     if hub.reachable(endpoint):
         return True, endpoint
-    return None, f"{endpoint} does not answer: only cached and local weights and data"
+    return None, f"{endpoint} does not answer: only cached and local weights and data can be used"
 
 
 def _cache(cache: Path | None) -> tuple[bool | None, str]:
@@ -80,7 +82,7 @@ def _cache(cache: Path | None) -> tuple[bool | None, str]:
     there = next(folder for folder in (root, *root.parents) if folder.exists())
     free = shutil.disk_usage(there).free / 1e9
     if not os.access(there, os.W_OK):
-        return False, f"{root} cannot be written; give --cache or set PROBE_CACHE"
+        return False, f"{root} is not writable; give --cache or set PROBE_CACHE"
     return free > 1, f"{root}, {free:,.0f} GB free"
 
 
@@ -89,6 +91,6 @@ QUESTIONS: dict[str, Callable[[Path | None], tuple[bool | None, str]]] = {
     "GPUs": _devices,
     "libraries": _libraries,
     "default backbone": _default,
-    "hub": _hub,
+    "Hub": _hub,
     "cache": _cache,
 }

@@ -1,4 +1,4 @@
-"""Commands whose every failure that a person can cause is one line on stderr and exit code 2."""
+"""Commands that report every failure a user can cause in one line on stderr, with exit code 2."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from probe.system.atomic import WAYS_OUT
 from probe.system.world import inside, rank
 from probe.train.parallel.launch import GO_ON
 
-ALONE = 2.0  # seconds after which a process that is still there is the only one that failed
+ALONE = 2.0  # seconds after which a process that is still running is the only one that failed
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Every mistake in what was given, words or content, is one line on stderr and exit code 2."""
+    """Turn every mistake in the arguments or in the files they name into one line and exit code 2."""
     try:
         with interrupts.as_exceptions():
             yield
@@ -30,18 +30,18 @@ def plain_errors() -> Iterator[None]:
         raise
     except (UserError, click.ClickException, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
-            raise  # a stream's: `Commands.main` and, for a closed pipe, click know what to do
-        if rank() > 0:  # where all fail alike, process 0 says so and the launcher ends this one meanwhile
+            raise  # from a stream: left to `Commands.main` and, for a closed pipe, to click
+        if rank() > 0:  # if all fail alike, process 0 says so and the launcher ends this one meanwhile
             time.sleep(ALONE)
         standard_streams.tell(f"error: {_told(error)}")
         sys.exit(2)
     except RuntimeError as error:
         if not (inside() and _peer_lost(error)):
             raise
-        standard_streams.tell(f"error: process {rank()} lost another one of its training, {GO_ON}")
+        standard_streams.tell(f"error: process {rank()} lost its connection to another process, {GO_ON}")
         sys.exit(1)
     except KeyboardInterrupt:
-        standard_streams.tell("stopped; the same command goes on where it was")
+        standard_streams.tell("stopped; run the same command to resume")
         sys.exit(interrupts.INTERRUPTED)
 
 
@@ -61,7 +61,7 @@ def _peer_lost(error: RuntimeError) -> bool:
 
 
 class Commands(click.Group):
-    """A group whose errors are one line each."""
+    """A command group whose errors are one line each."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         standard_streams.settle()
@@ -74,8 +74,8 @@ class Commands(click.Group):
             raise
         except OSError as error:
             standard_streams.failure()
-            # Files are written with their names (`probe.system.atomic.named_failures`): this was a stream.
-            where = "cannot write to standard output: " if error.errno in WAYS_OUT else "the system refuses: "
+            # Errors of files carry their names (`probe.system.atomic.named_failures`), so this was a stream.
+            where = "cannot write to standard output: " if error.errno in WAYS_OUT else "system error: "
             standard_streams.tell(f"error: {where}{error.strerror or error}")
             sys.exit(2)
         finally:

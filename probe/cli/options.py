@@ -11,32 +11,42 @@ import click
 from probe.system.world import inside
 from probe.train.parallel.launch import World, follow
 
-json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-plots_flag = click.option("--plots", is_flag=True, help="Also write every chart as SVG and PNG.")
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+plots_flag = click.option("--plots", is_flag=True, help="Also write every chart as an SVG and a PNG file.")
 cache_option = click.option(
     "--cache",
     type=click.Path(path_type=Path),
-    help="Feature cache; else $PROBE_CACHE, else the user's cache.",
+    help="Feature cache; default: $PROBE_CACHE, else the user's cache folder.",
 )
 out_option = click.option(
     "--out",
     type=click.Path(path_type=Path),
     default=Path("runs"),
     show_default=True,
-    help="Where runs are kept.",
+    help="Folder that run folders are written to.",
 )
 
-GROUPS_HELP = "What groups the classes: crossfit (default), paper, a run folder, or a JSON file."
+GROUPS_HELP = "How classes are grouped: crossfit (default), paper, a run folder or a JSON file."
 
-# Flags of `probe run` that set one key of the recipe: (flag, key, help, further options).
+# Flags of `probe run` that set one key of the recipe: (flag, key, help, further arguments).
 RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
-    ("--backbone", "backbone.name", "What to probe; see `probe backbones`.", {}),
+    ("--backbone", "backbone.name", "The backbone to probe; see `probe backbones`.", {}),
     ("--weights", "backbone.weights", "A local file or folder instead of the registered weights.", {}),
-    ("--tap", "backbone.tap", "Where features are taken (CLIP: projected or pooled).", {}),
-    ("--image-size", "backbone.image_size", "Input pixels, instead of the backbone's own.", {"type": int}),
-    ("--data", "data.name", "A data set's name, an image folder or a folder of parquet files.", {}),
+    ("--tap", "backbone.tap", "Where features are taken from (CLIP: projected or pooled).", {}),
+    (
+        "--image-size",
+        "backbone.image_size",
+        "Input size in pixels, instead of the backbone's own.",
+        {"type": int},
+    ),
+    (
+        "--data",
+        "data.name",
+        "A registered data set, an image folder, a folder of parquet files or a Hub id.",
+        {},
+    ),
     ("--root", "data.root", "A local copy of a registered data set.", {}),
-    ("--method", "method.name", "See `probe methods`.", {}),
+    ("--method", "method.name", "A loss or a method around one; see `probe methods`.", {}),
     ("--solver", "solver.name", "lbfgs (default), sgd, ridge, knn or zeroshot.", {}),
     (
         "--finetune",
@@ -44,16 +54,22 @@ RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
         "Train the backbone too; see the recipe's `train` section.",
         {"is_flag": True},
     ),
-    ("--l2", "solver.l2", "Strength of the penalty; default: chosen on validation.", {"type": float}),
-    ("--grid", "solver.grid", "coarse (default) or full: all 96 strengths.", {}),
+    ("--l2", "solver.l2", "L2 penalty; default: chosen on validation data.", {"type": float}),
+    ("--grid", "solver.grid", "L2 penalties to try: coarse (default) or full (all 96).", {}),
     ("--groups", "groups", GROUPS_HELP, {}),
-    ("--versus", "versus", "The erm to compare with: same (trained alike), probe, auto (default).", {}),
-    ("--seeds", "seeds", "How many seeds.", {"type": int}),
+    (
+        "--versus",
+        "versus",
+        "The erm to compare with: probe (frozen backbone), same (trained the same way) or auto (default).",
+        {},
+    ),
+    ("--seeds", "seeds", "Number of seeds.", {"type": int}),
     ("--skip-bad-images", "data.skip_bad_images", "Leave out images that cannot be read.", {"is_flag": True}),
 ]
 
 
 def recipe_flags(command: Any) -> Any:
+    """The recipe file, KEY=VALUE words and RECIPE_FLAGS as arguments of a command."""
     for flag, key, text, extra in reversed(RECIPE_FLAGS):
         name = key.replace(".", "__")
         command = click.option(flag, name, default=None, help=text, **extra)(command)
@@ -61,26 +77,28 @@ def recipe_flags(command: Any) -> Any:
 
 
 def world_options(command: Any) -> Any:
-    """Options of a command that can run on several processes; it gets `world`, None where it is one process
-    or one of those that were started."""
+    """Options of a command that can run on several processes.
+
+    The command gets `world`: None for a single process, and in each process that was started.
+    """
 
     @wraps(command)
-    def gathered(*args: Any, **options: Any) -> Any:
+    def gathered(*args: Any, **given: Any) -> Any:
         names = ("gpus", "machines", "machine_rank", "address", "port", "accelerate_config")
-        gpus, machines, number, address, port, config = (options.pop(name) for name in names)
+        gpus, machines, number, address, port, config = (given.pop(name) for name in names)
         follow()
         alone = inside() or (gpus, machines, config) == (1, 1, None)
         world = None if alone else World(gpus, machines, number, address, port, config)
-        return command(*args, world=world, **options)
+        return command(*args, world=world, **given)
 
     count = click.IntRange(min=1)
-    for option in (
+    options = (
         click.option(
             "--gpus",
             type=count,
             default=1,
             show_default=True,
-            help="Processes: one a GPU, else on CPU cores.",
+            help="Number of processes: one per GPU, or on CPU cores.",
         ),
         click.option(
             "--machines",
@@ -89,7 +107,7 @@ def world_options(command: Any) -> Any:
             type=count,
             default=1,
             show_default=True,
-            help="Machines that run this command.",
+            help="Number of machines that run this command.",
         ),
         click.option(
             "--machine-rank",
@@ -97,22 +115,23 @@ def world_options(command: Any) -> Any:
             "machine_rank",
             type=click.IntRange(min=0),
             default=0,
-            help="This machine's number, from 0.",
+            help="Index of this machine, from 0.",
         ),
-        click.option("--address", default="127.0.0.1", help="Of machine 0."),
+        click.option("--address", default="127.0.0.1", show_default=True, help="Address of machine 0."),
         click.option(
             "--port",
             type=click.IntRange(1024, 65535),
             default=29500,
             show_default=True,
-            help="Of machine 0; another one for each run at the same time.",
+            help="Port on machine 0; runs at the same time need different ones.",
         ),
         click.option(
             "--accelerate-config",
             type=click.Path(path_type=Path),
-            help="Made by `accelerate config`, for clusters.",
+            help="A file made by `accelerate config`, for clusters.",
         ),
-    ):
+    )
+    for option in reversed(options):
         gathered = option(gathered)
     return gathered
 

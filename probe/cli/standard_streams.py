@@ -1,4 +1,4 @@
-"""Standard output and error as they really are: closed, full, or unable to show most letters."""
+"""Standard output and error may be closed, full, or unable to encode most characters."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from probe.system.safe_text import one_line
 
 
 def settle() -> None:
-    """Before a command: what is closed is nowhere, and what cannot be encoded is written as `\\u2026`."""
-    # Without this, the first file that is opened would become standard output, and be printed into.
+    """Open closed streams on /dev/null, and write what cannot be encoded as `\\u2026`; before a command."""
+    # Otherwise the first file that is opened would become standard output, and be printed into.
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
@@ -31,11 +31,11 @@ def tell(line: str) -> None:
 
 
 def failure() -> OSError | None:
-    """Why standard output cannot be written to; None if it can. What waits for it is then given up."""
+    """Why standard output cannot be written to, None if it can. Pending output is then dropped."""
     try:
         sys.stdout.flush()
     except OSError as error:
-        with suppress(OSError, ValueError):  # the interpreter would try again when it ends, and complain
+        with suppress(OSError, ValueError):  # the interpreter would flush again at exit, and complain
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return error
     except ValueError:  # closed by the command itself

@@ -1,13 +1,13 @@
 """Predictions made elsewhere: a parquet file with the columns id, label and prediction or scores.
 
-    id           anything unique to a test image
-    label        the true class: a number from 0, or its name
-    prediction   the guessed class, in the same way; or instead of it
-    scores       a list with one score a class: logits or probabilities
+    id           unique for each test image
+    label        the true class: its name, or its index from 0
+    prediction   the predicted class, written the same way; or instead of it
+    scores       a list with one score per class: logits or probabilities
     method, seed optional; "erm" is the reference that the other method is compared with
 
-Class names are taken from the names in the file, from the schema metadata "class_names" (a JSON list), or are
-the numbers themselves.
+Class names come from the schema metadata "class_names" (a JSON list), else from the names in the columns,
+else they are the indices themselves.
 """
 
 from __future__ import annotations
@@ -21,106 +21,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe import recipe
 from probe.errors import UserError
 from probe.evaluation import external_columns, metrics
-from probe.evaluation import groups as grouping
 from probe.evaluation.diagnostics import outputs
-from probe.evaluation.diagnostics.diagnose import Model, diagnose
-from probe.evaluation.summary import Bench, Groups, MethodOutcome, gain_over, judge
+from probe.evaluation.summary import MethodOutcome
 
-REFERENCE = "erm"
 MOST_CLASSES = 20_000
 
 
 @dataclass(frozen=True)
 class ExternalPredictions:
-    """The content of such a file: for every method, predictions (and scores) by seed on the same images."""
+    """The content of such a file: for every method, predictions (and scores) by seed on the same N images."""
 
-    ids: list[str]
-    labels: NDArray[np.int64]
+    ids: list[str]  # N
+    labels: NDArray[np.int64]  # N
     class_names: tuple[str, ...]
     prediction: Mapping[str, NDArray[np.int64]]  # method -> S x N
-    probability: Mapping[str, NDArray[np.float64]]  # method -> S x N, of the prediction; may be empty
+    probability: Mapping[str, NDArray[np.float64]]  # method -> S x N, of the predicted class; may be empty
     scores: Mapping[str, NDArray[np.float64]]  # method -> S x N x K; empty when the file has none
     top5: Mapping[str, NDArray[np.int64]]  # method -> S x N x T; may be empty
 
     def outcome(self, method: str) -> MethodOutcome:
-        hits5 = None
+        """Which images the method got right, seed by seed."""
+        correct_top5 = None
         if method in self.scores:
-            hits5 = np.stack([metrics.top_k(s, self.labels, 5) for s in self.scores[method]])
+            correct_top5 = np.stack([metrics.top_k(s, self.labels, 5) for s in self.scores[method]])
         elif method in self.top5:
-            hits5 = (self.top5[method] == self.labels[None, :, None]).any(axis=2)
-        hits = self.prediction[method] == self.labels
-        return MethodOutcome(method, hits, hits5, self.probability.get(method))
-
-
-def result(path: Path, *, groups: str | None = None) -> dict[str, Any]:
-    """A result as a run would give it, from the predictions alone.
-
-    `groups` is a run folder that ranks the classes, or a JSON file that names the groups.
-    """
-    foreign = read(path)
-    methods = [m for m in foreign.prediction if m != REFERENCE] or [REFERENCE]
-    if len(methods) > 1:
-        raise UserError(
-            f'{path}: holds the methods {", ".join(methods)}; keep one, with "{REFERENCE}" as its reference'
-        )
-    method, compared = methods[0], len(foreign.prediction) > 1
-    ranking, origin, remark = _ranking(foreign, groups, compared)
-    bench = Bench(foreign.labels, foreign.class_names, ranking)
-    mine = foreign.outcome(method)
-    block: dict[str, Any] = {
-        "schema": 1,
-        "method": method,
-        "data": {"name": path.stem, "sizes": {"test": len(foreign.labels)}},
-        "seeds": [{"seed": s} for s in range(len(mine.hits))],
-        **origin,
-        "remarks": [remark] if remark else [],
-        "test": judge(mine, bench),
-        "reference": None,
-        "versus": None,
-        "diagnostics": _diagnostics(foreign, [method, *([REFERENCE] if compared else [])], ranking),
-    }
-    if compared:
-        other = foreign.outcome(REFERENCE)
-        block |= {"reference": judge(other, bench), "versus": gain_over(mine, other, bench)}
-    return block
-
-
-def _ranking(
-    foreign: ExternalPredictions, groups: str | None, compared: bool
-) -> tuple[Groups, dict[str, str | None], str | None]:
-    """The groups, where they come from, and what to keep in mind about them."""
-    source = recipe.group_source("paper" if groups is None else groups)
-    if source == "crossfit":
-        raise UserError("predictions hold no training images to cross-fit on; name a run or a file as groups")
-    given = grouping.given(source, foreign.class_names)
-    if given is not None:
-        return given, grouping.origin(source), grouping.remark(source)
-    if not compared:
-        everything = {"all": list(range(len(foreign.class_names)))}
-        remark = "nothing ranks the classes; name a run or a file with --groups to see groups"
-        return everything, {"groups_by": "none", "groups_from": None}, remark
-    hits = foreign.outcome(REFERENCE).hits
-    accuracy = metrics.count(hits, foreign.labels, len(foreign.class_names)).accuracy
-    return grouping.thirds(np.nan_to_num(accuracy)), grouping.origin(source), grouping.remark(source)
-
-
-def _diagnostics(foreign: ExternalPredictions, methods: list[str], ranking: Groups) -> dict[str, Any]:
-    """All diagnostics that scores allow; without scores, the confusions."""
-    scored = {m: Model(foreign.scores[m][0]) for m in methods if m in foreign.scores}
-    own = methods[0]
-    if own not in scored:  # one-hot scores have the same argmax, which is all that confusions look at
-        sure = foreign.probability.get(own)
-        weight = np.ones(len(foreign.labels)) if sure is None else np.nan_to_num(sure[0])
-        logits = np.zeros((len(weight), len(foreign.class_names)))
-        logits[np.arange(len(weight)), foreign.prediction[own][0]] = 1 + weight
-        scored = {own: Model(logits)}
-    block = diagnose(
-        scored, labels=foreign.labels, ids=foreign.ids, class_names=foreign.class_names, groups=ranking
-    )
-    return block if foreign.scores else {**block, "methods": {}}
+            correct_top5 = (self.top5[method] == self.labels[None, :, None]).any(axis=2)
+        correct = self.prediction[method] == self.labels
+        return MethodOutcome(method, correct, correct_top5, self.probability.get(method))
 
 
 def read(path: Path) -> ExternalPredictions:
@@ -148,16 +77,18 @@ def _class_names(given: Mapping[str, list[Any]], stored: bytes | None, path: Pat
         return _stored_names(stored, path)
     values = [v for name in ("label", "prediction") for v in given.get(name, ())]
     textual = {isinstance(v, str) for v in values}
-    if textual == {True, False}:  # which name has number 0?
+    if textual == {True, False}:  # which name would have index 0?
         raise UserError(
-            f"{path}: label and prediction are names in one column and numbers in the other; "
-            "write both alike, or the names as class_names into its metadata"
+            f"{path}: label and prediction are names in one column and integers in the other; "
+            "use the same in both, or add the names to the metadata as class_names"
         )
     if textual == {True}:
         return tuple(sorted(set(values)))
     number = max(max(values) + 1, *map(len, given.get("scores", [[]])))
     if number > MOST_CLASSES:
-        raise UserError(f"{path}: class {number - 1:,} is beyond the {MOST_CLASSES:,} that are supported")
+        raise UserError(
+            f"{path}: class {number - 1:,} is too large; up to {MOST_CLASSES:,} classes are supported"
+        )
     return tuple(str(k) for k in range(number))
 
 
@@ -167,19 +98,19 @@ def _stored_names(stored: bytes, path: Path) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         names = None
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-        raise UserError(f"{path}: class_names in its metadata is no JSON list of names")
+        raise UserError(f"{path}: class_names in its metadata is not a JSON list of names")
     if len(set(names)) < len(names):
-        raise UserError(f"{path}: a name stands twice in the class_names of its metadata")
+        raise UserError(f"{path}: a name occurs twice in the class_names of its metadata")
     return tuple(names)
 
 
 def _classes(values: list[Any], where: Mapping[str, int], column: str, path: Path) -> NDArray[np.int64]:
-    """Class indices of names or numbers; anything else is named with its row."""
+    """Class indices of names or indices; the error for anything else names its row."""
     found = np.empty(len(values), dtype=np.int64)
     for row, value in enumerate(values):
         index = where.get(value, -1) if isinstance(value, str) else value
         if not 0 <= index < len(where):
-            raise UserError(f"{path}: row {row}: {column} {value!r} is none of the {len(where)} classes")
+            raise UserError(f"{path}: row {row}: {column} {value!r} is not one of the {len(where)} classes")
         found[row] = index
     return found
 
@@ -188,23 +119,23 @@ def _matrix(values: list[Any], column: str, path: Path) -> NDArray[np.float64]:
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{path}: {column} must be numbers, as many in every row") from error
+        raise UserError(f"{path}: {column} must be numbers, the same count in every row") from error
 
 
 def _add_from_scores(data: dict[str, Any], num_classes: int, path: Path) -> None:
-    """The prediction and its probability, where the file gives scores only."""
+    """Add the prediction and its probability where the file has scores only; make all scores logits."""
     scores = data["scores"]
     if scores.ndim != 2 or scores.shape[1] != num_classes or np.isnan(scores).any():
-        raise UserError(f"{path}: scores must be {num_classes} numbers in every row, one a class")
-    certain = bool((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-3))
-    probability = scores if certain else outputs.softmax(scores)
+        raise UserError(f"{path}: scores must be {num_classes} numbers in every row, one per class")
+    normalised = bool((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-3))
+    probability = scores if normalised else outputs.softmax(scores)
     data.setdefault("prediction", scores.argmax(axis=1))
     data.setdefault("probability", probability.max(axis=1))
-    data["scores"] = np.log(np.maximum(scores, 1e-12)) if certain else scores
+    data["scores"] = np.log(np.maximum(scores, 1e-12)) if normalised else scores
 
 
 def _by_method(data: dict[str, Any], names: tuple[str, ...], path: Path) -> ExternalPredictions:
-    """Rows sorted by image within each method and seed; every part must hold the same images, once each."""
+    """Rows sorted by image for each method and seed; each of these must have the same images, once."""
     order = np.argsort(data["id"], kind="stable")
     data = {name: values[order] for name, values in data.items()}
     first: tuple[Any, Any] | None = None
@@ -221,7 +152,7 @@ def _by_method(data: dict[str, Any], names: tuple[str, ...], path: Path) -> Exte
                 first = ids, labels
             elif not (np.array_equal(ids, first[0]) and np.array_equal(labels, first[1])):
                 raise UserError(
-                    f"{path}: method {method}, seed {seed} has other images or labels than the rest"
+                    f"{path}: method {method}, seed {seed} has different images or labels than the others"
                 )
             for name in ("prediction", "probability", "scores", "top5"):
                 if name in data:

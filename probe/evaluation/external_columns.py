@@ -1,4 +1,4 @@
-"""The columns of a predictions file that someone else wrote, each checked before a number is made of it."""
+"""The columns of a predictions file from elsewhere, each checked before it is used."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from probe.system import safe_parquet
 
 
 def _text(kind: pa.DataType) -> bool:
-    return kinds.is_string(kind) or kinds.is_large_string(kind)
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
 
 
 def _number(kind: pa.DataType) -> bool:
-    return kinds.is_integer(kind) or kinds.is_floating(kind)
+    return bool(kinds.is_integer(kind) or kinds.is_floating(kind))
 
 
 def _list_of(inner: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
@@ -26,21 +26,21 @@ def _list_of(inner: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bo
     return lambda kind: any(is_one(kind) for is_one in lists) and inner(kind.value_type)
 
 
-# What a column may hold, in words and as a question; the first two are a must.
+# What a column may hold, in words and as a check of its type; the first two are required.
 COLUMNS: Mapping[str, tuple[str, Callable[[pa.DataType], bool]]] = {
-    "id": ("text or whole numbers", lambda kind: _text(kind) or kinds.is_integer(kind)),
-    "label": ("class names or whole numbers", lambda kind: _text(kind) or kinds.is_integer(kind)),
-    "prediction": ("class names or whole numbers", lambda kind: _text(kind) or kinds.is_integer(kind)),
+    "id": ("text or integers", lambda kind: _text(kind) or kinds.is_integer(kind)),
+    "label": ("class names or integers", lambda kind: _text(kind) or kinds.is_integer(kind)),
+    "prediction": ("class names or integers", lambda kind: _text(kind) or kinds.is_integer(kind)),
     "scores": ("lists of numbers", _list_of(_number)),
     "method": ("text", _text),
-    "seed": ("whole numbers", kinds.is_integer),
+    "seed": ("integers", kinds.is_integer),
     "probability": ("numbers", _number),
-    "top5": ("lists of whole numbers", _list_of(kinds.is_integer)),
+    "top5": ("lists of integers", _list_of(kinds.is_integer)),
 }
 
 
 def read(path: Path) -> tuple[dict[str, list[Any]], Mapping[bytes, bytes]]:
-    """The known columns as Python values, none missing, and the file's metadata."""
+    """The known columns as Python values, without nulls, and the file's metadata."""
     with safe_parquet.plain_errors(path, "cannot read predictions from {path}: {reason}; write it again"):
         file = safe_parquet.opened(path)
         present = file.schema_arrow.names

@@ -1,28 +1,25 @@
 """Easy, Medium and Hard: thirds of the classes, ranked by a model that is not the one under test.
 
-Ranking classes by the judged model's own test accuracy makes any rival look good on "Hard" by regression
-to the mean. So the ranking comes from a reference: by default an ERM probe's cross-fitted accuracy on the
-training split, which costs five solves on cached features.
+Ranking classes by the evaluated model's own test accuracy makes any rival look good on "Hard" by regression
+to the mean. So the ranking comes from a reference: by default the cross-fitted accuracy of an ERM probe on
+the training split, which costs five solves on cached features.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backbones import reading
 from probe.errors import UserError, nearest
-from probe.recipe import RANKINGS, Reference
-from probe.system import checksums
 
 GROUPS = ("easy", "medium", "hard")
-TAKEN = ("overall", "mean_per_class")  # statistics that stand beside the groups in every table
+RESERVED = ("overall", "mean_per_class")  # statistics beside the groups in every table
 
 # Groups by training images: (name, smallest count that belongs to it), largest first.
 COUNT_SCHEMES = {
@@ -30,30 +27,31 @@ COUNT_SCHEMES = {
     "head/torso/tail": (("head", 100), ("torso", 20), ("tail", 0)),  # ELM: >= 100, [20, 100), < 20
 }
 
-# (training rows, their labels, held-out rows) -> class probabilities of the held-out rows
+# (rows to train on, held-out rows) -> class probabilities of the held-out rows
 FitPredict = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.floating]]
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The groups of the classes, and what a result says about where they come from."""
+    """The groups of the classes, and where they come from."""
 
     groups: dict[str, list[int]]
     by: str
-    source: str | None = None  # the file or the run that gave them
+    source: str | None = None  # the file or the run that defines them
     remark: str | None = None
 
     @property
     def origin(self) -> dict[str, str | None]:
+        """The same as fields of result.json."""
         return {"groups_by": self.by, "groups_from": self.source}
 
 
 def thirds(
     accuracy: NDArray[np.float64], tie_break: NDArray[np.float64] | None = None
 ) -> dict[str, list[int]]:
-    """Class indices of each group, easiest first; when K is no multiple of 3 the easier groups are larger.
+    """Class indices of each group, easiest first; when K is not a multiple of 3 the easier groups are larger.
 
-    Equal accuracies are ordered by `tie_break` (a finer score, higher is easier), then by class index.
+    `accuracy` is K. Ties are ordered by `tie_break` (a finer score, higher is easier), then by class.
     """
     num_classes = len(accuracy)
     finer = np.zeros(num_classes) if tie_break is None else tie_break
@@ -62,7 +60,7 @@ def thirds(
 
 
 def folds(labels: NDArray[np.int64], number: int, seed: int) -> NDArray[np.int64]:
-    """The fold of each row: every class is dealt out evenly, in a seeded order."""
+    """N: the fold of each row. Every class is dealt out evenly, in a seeded order."""
     rng = np.random.default_rng(seed)
     fold = np.empty(len(labels), dtype=np.int64)
     for k in np.unique(labels):
@@ -74,11 +72,11 @@ def folds(labels: NDArray[np.int64], number: int, seed: int) -> NDArray[np.int64
 def crossfit(
     labels: NDArray[np.int64], num_classes: int, fit_predict: FitPredict, *, number: int = 5, seed: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Held-out accuracy and mean probability of the true class, for each class.
+    """Held-out accuracy and mean probability of the true class, K each.
 
-    `fit_predict(kept, held)` trains on rows `kept` and returns the probabilities (rows x K) of rows `held`.
+    `fit_predict(kept, held)` trains on rows `kept` and returns the probabilities (len(held) x K) of `held`.
     """
-    hit = np.zeros(len(labels))
+    correct = np.zeros(len(labels))
     confidence = np.zeros(len(labels))
     fold = folds(labels, number, seed)
     for part in range(number):
@@ -86,20 +84,20 @@ def crossfit(
         if len(held) == 0:
             continue
         probability = fit_predict(kept, held)
-        hit[held] = probability.argmax(axis=1) == labels[held]
+        correct[held] = probability.argmax(axis=1) == labels[held]
         confidence[held] = probability[np.arange(len(held)), labels[held]]
     n = np.bincount(labels, minlength=num_classes)
 
     def mean(value: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.bincount(labels, weights=value, minlength=num_classes) / np.maximum(n, 1)
 
-    return mean(hit), mean(confidence)
+    return mean(correct), mean(confidence)
 
 
 def held_out(
     labels: NDArray[np.int64], probability: NDArray[np.floating], num_classes: int
 ) -> dict[str, list[int]] | None:
-    """Thirds by the accuracy on rows that were not learnt from (N, N x K); None where a class has no such."""
+    """Thirds by the accuracy on held-out rows (labels: N, probability: N x K); None if a class has none."""
     n = np.bincount(labels, minlength=num_classes)
     if not n.all():
         return None
@@ -109,12 +107,6 @@ def held_out(
 
     own = probability[np.arange(len(labels)), labels]
     return thirds(mean(probability.argmax(axis=1) == labels), mean(own))
-
-
-def of_result(result: Mapping[str, Any], class_names: Sequence[str]) -> dict[str, list[int]]:
-    """The groups that a result was judged with."""
-    where = {name: k for k, name in enumerate(class_names)}
-    return {g: [where[n] for n in block["classes"]] for g, block in result["test"]["groups"].items()}
 
 
 def by_count(train_counts: NDArray[np.int64]) -> dict[str, dict[str, list[int]]]:
@@ -128,34 +120,6 @@ def by_count(train_counts: NDArray[np.int64]) -> dict[str, dict[str, list[int]]]
     return schemes
 
 
-def given(source: str | Reference, class_names: Sequence[str]) -> dict[str, list[int]] | None:
-    """The groups that a file or a reference run gives; None for a ranking that is yet to be made."""
-    if isinstance(source, Reference):
-        return from_run(Path(source.reference), class_names)
-    return None if source in RANKINGS else from_file(Path(source), class_names)
-
-
-def origin(source: str | Reference) -> dict[str, str | None]:
-    """What a result says about its groups: by what they were made, and which file or run gave them."""
-    if isinstance(source, Reference):
-        return {"groups_by": "reference", "groups_from": source.reference}
-    if source in RANKINGS:
-        return {"groups_by": source, "groups_from": None}
-    return {"groups_by": "file", "groups_from": source}
-
-
-def remark(source: str | Reference) -> str | None:
-    """What a reader must know about groups that the test images themselves have ranked."""
-    if isinstance(source, Reference):
-        return (
-            f"groups are ranked by the test accuracy of {source.reference}, "
-            "which flatters whatever errs on other images than that run"
-        )
-    if source == "paper":
-        return "groups are ranked by erm's own test accuracy, which flatters any rival on hard classes"
-    return None
-
-
 def from_file(path: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
     """Groups named in a JSON file, `{"easy": ["pug", ...], "hard": [...]}`: every class once."""
     try:
@@ -164,40 +128,20 @@ def from_file(path: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
         raise UserError(f"cannot read groups from {path}: {error}") from error
     named = isinstance(content, dict) and all(isinstance(v, list) and v for v in content.values())
     if not named or not content:
-        raise UserError(f'{path}: groups are written {{"easy": ["class", ...], "hard": [...]}}')
-    for name in (name for name in content if name in TAKEN or not name.strip()):
-        raise UserError(f'{path}: a group cannot be called "{name}"; choose another name')
+        raise UserError(f'{path}: groups must be written as {{"easy": ["class", ...], "hard": [...]}}')
+    for name in (name for name in content if name in RESERVED or not name.strip()):
+        raise UserError(f'{path}: a group cannot be named "{name}"; choose another name')
     where = {name: k for k, name in enumerate(class_names)}
     for name in (str(name) for members in content.values() for name in members):
         if name not in where:
-            raise UserError(f'{path}: no class is called "{name}"{nearest(name, class_names)}')
+            raise UserError(f'{path}: there is no class "{name}"{nearest(name, class_names)}')
     groups = {group: [where[str(name)] for name in members] for group, members in content.items()}
     _check_partition(groups, class_names, path)
     return groups
 
 
-def from_run(folder: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
-    """Thirds by the test accuracy of another run, the papers' reference model; class lists must agree."""
-    path = folder / "result.json" if folder.is_dir() else folder
-    try:
-        content = json.loads(checksums.read(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"cannot read the reference run {folder}: {error}") from error
-    try:
-        accuracy = {row["name"]: float(row["accuracy"] or 0) for row in content["test"]["by_class"]}
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"the reference run {folder}: its {path.name} holds no result of a run") from error
-    if set(accuracy) != set(class_names):
-        other = sorted(set(accuracy) ^ set(class_names))[0]
-        raise UserError(
-            f"the reference run {folder} has {len(accuracy)} classes, this data set {len(class_names)}: "
-            f'"{other}" is in one only; choose a run on the same classes'
-        )
-    return thirds(np.array([accuracy[name] for name in class_names]))
-
-
 def _check_partition(groups: dict[str, list[int]], class_names: Sequence[str], path: Path) -> None:
-    times = np.bincount([k for members in groups.values() for k in members], minlength=len(class_names))
-    for k in np.flatnonzero(times != 1)[:1]:
-        problem = "in no group" if times[k] == 0 else "in more than one place"
+    listed = np.bincount([k for members in groups.values() for k in members], minlength=len(class_names))
+    for k in np.flatnonzero(listed != 1)[:1]:
+        problem = "in no group" if listed[k] == 0 else "listed more than once"
         raise UserError(f'{path}: class "{class_names[k]}" is {problem}; name every class once')

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,7 @@ from torch.nn import functional as F
 
 from probe.errors import UserError
 from probe.evaluation.summary import MethodOutcome
-from probe.system import checksums
-from probe.system import safe_parquet as tables
+from probe.system import checksums, safe_parquet
 from probe.system.atomic import write_atomic
 
 FILE = "predictions.parquet"
@@ -26,22 +26,22 @@ TOP = 5
 
 @dataclass(frozen=True)
 class Predictions:
-    """What one method, trained with one seed, says about every test image."""
+    """The predictions of one method, trained with one seed, on every test image."""
 
     method: str
     seed: int
     prediction: NDArray[np.int64]  # N
-    probability: NDArray[np.float32]  # N: of the prediction
-    true_probability: NDArray[np.float32]  # N: of the label
+    probability: NDArray[np.float32]  # N: of the predicted class
+    true_probability: NDArray[np.float32]  # N: of the true class
     top5: NDArray[np.int64]  # N x min(5, K), best first
 
     def called(self, method: str) -> Predictions:
-        """The same under another name."""
+        """The same predictions under another method name."""
         return replace(self, method=method)
 
 
 def from_scores(scores: Tensor, labels: NDArray[np.int64], method: str, seed: int) -> Predictions:
-    """Keep the best guesses and two probabilities; softmax(scores) are the probabilities."""
+    """Top-5 classes and two probabilities of each image; `scores` (N x K) are logits."""
     probability = F.softmax(scores.double(), dim=1).numpy()
     best = np.argsort(-probability, axis=1, kind="stable")[:, :TOP]
     rows = np.arange(len(labels))
@@ -56,12 +56,12 @@ def from_scores(scores: Tensor, labels: NDArray[np.int64], method: str, seed: in
 
 
 def outcome(predictions: Sequence[Predictions], labels: NDArray[np.int64], method: str) -> MethodOutcome:
-    """The method's hits, one line a seed."""
+    """Which test images the method got right, one row per seed."""
     mine = [p for p in predictions if p.method == method]
     return MethodOutcome(
         method,
-        hits=np.stack([p.prediction == labels for p in mine]),
-        hits5=np.stack([(p.top5 == labels[:, None]).any(axis=1) for p in mine]),
+        correct=np.stack([p.prediction == labels for p in mine]),
+        correct_top5=np.stack([(p.top5 == labels[:, None]).any(axis=1) for p in mine]),
         confidence=np.stack([p.probability for p in mine]),
     )
 
@@ -73,7 +73,7 @@ def write(
     labels: NDArray[np.int64],
     class_names: Sequence[str],
 ) -> None:
-    """One row an image, method and seed."""
+    """Write one row per image, method and seed."""
     tables = [
         pa.table(
             {
@@ -96,10 +96,13 @@ def write(
 
 
 def read(path: Path, ids: Sequence[str]) -> list[Predictions]:
-    """What a run wrote about its own method, which stands first; its test images must be these, in order."""
+    """The predictions of a run's own method, which comes first in the file, seed by seed.
+
+    Its test images must be `ids`, in that order.
+    """
     checksums.check(path)
     try:
-        table = tables.opened(path).read()
+        table = safe_parquet.opened(path).read()
         columns = {name: _array(table[name].combine_chunks()) for name in table.column_names}
         mine = columns["method"] == columns["method"][0]
         parts = [{k: v[mine & (columns["seed"] == s)] for k, v in columns.items()} for s in _seeds(columns)]
@@ -110,19 +113,19 @@ def read(path: Path, ids: Sequence[str]) -> list[Predictions]:
     except (OSError, pa.ArrowException, LookupError, ValueError, TypeError) as error:
         raise UserError(f"cannot read predictions from {path}: {error}; run it again") from error
     if any(part["id"].tolist() != list(ids) for part in parts):
-        raise UserError(f"{path} is about other test images; remove its folder, and it is run again")
+        raise UserError(f"{path} has other test images; remove its folder, and it is run again")
     return found
 
 
 COLUMNS = ("prediction", "probability", "true_probability", "top5")
 
 
-def _array(column: pa.Array) -> NDArray[np.generic]:
-    """The values with the types that `write` was given; a list a row becomes a row."""
+def _array(column: pa.Array) -> NDArray[Any]:
+    """A column with the types that `write` was given; a column of lists becomes a matrix."""
     if isinstance(column, pa.FixedSizeListArray):
-        return column.flatten().to_numpy().reshape(len(column), -1)
-    return column.to_numpy(zero_copy_only=False)
+        return np.asarray(column.flatten()).reshape(len(column), -1)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _seeds(columns: dict[str, NDArray[np.generic]]) -> list[int]:
+def _seeds(columns: dict[str, NDArray[Any]]) -> list[int]:
     return sorted(set(columns["seed"].tolist()))

@@ -23,7 +23,7 @@ FILE = "head.safetensors"
 
 @dataclass(frozen=True)
 class FittedHead:
-    """`scores(X)` gives N x K numbers whose softmax are the class probabilities."""
+    """A head as tensors: the softmax of `scores(X)` gives the class probabilities."""
 
     kind: str  # a key of SCORES
     tensors: dict[str, Tensor]
@@ -31,6 +31,7 @@ class FittedHead:
     scaling: Scaling = NEUTRAL
 
     def scores(self, features: Tensor | FeatureMatrix) -> Tensor:
+        """N x K scores of N x D unscaled features, read in blocks."""
         score = SCORES[self.kind]
         return torch.cat([score(self, self.scaling(block)) for block in blocks_of(features)])
 
@@ -53,7 +54,7 @@ def _adapter(head: FittedHead, features: Tensor) -> Tensor:
 
 
 def _gaussian(head: FittedHead, features: Tensor) -> Tensor:
-    """Log-density of one Gaussian a class, with diagonal covariances, up to a constant."""
+    """Log-density of one Gaussian per class, with diagonal covariances, up to a constant."""
     centres, log_variance = head.tensors["centres"], head.tensors["log_variance"]
     precision = (-log_variance).exp()
     h = features.to(centres)
@@ -109,7 +110,7 @@ def load(folder: Path) -> tuple[FittedHead, dict[str, Any]]:
 
     path = folder / FILE
     if not path.is_file():
-        raise UserError(f"{folder} holds no {FILE}; give a run folder, as `probe run` writes it")
+        raise UserError(f"{folder} has no {FILE}; give a run folder, as `probe run` writes it")
     checksums.check(path)
     try:
         with safe_open(path, framework="pt") as file:
@@ -117,8 +118,12 @@ def load(folder: Path) -> tuple[FittedHead, dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         mean, spread = tensors.pop("scaling.mean", None), tensors.pop("scaling.spread", None)
         if header["format"] != FORMAT or header["kind"] not in SCORES:
-            raise UserError(f"{path}: format {header['format']}, kind {header['kind']!r} is not known here")
+            raise UserError(
+                f"{path}: format {header['format']}, kind {header['kind']!r} is not known to this version"
+            )
         scaling = Scaling(mean, spread, header["unit_norm"])
         return FittedHead(header["kind"], tensors, header["settings"], scaling), header["about"]
     except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
-        raise UserError(f"{path} is damaged or no head of ours ({error}); run the probe again") from error
+        raise UserError(
+            f"{path} is damaged or was not written by mr2-probe ({error}); run the probe again"
+        ) from error

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,10 +23,19 @@ from torch.nn import functional as F
 from probe.errors import UserError, nearest
 
 
+@dataclass(frozen=True)
+class PlainHead:
+    """All that classifies, without the module: a kind that `probe.heads.fitted` knows, and its tensors."""
+
+    kind: str
+    tensors: dict[str, Tensor]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
 class Head(nn.Module, ABC):
     """What the training loop, the losses and the export know of a head."""
 
-    sized = True  # does the size of its weights matter, so that a strength can be about it?
+    sized = True  # does the size of its weights matter, so that an l2 penalty makes sense?
 
     def __init__(self, dim: int, num_classes: int) -> None:
         super().__init__()
@@ -35,13 +45,19 @@ class Head(nn.Module, ABC):
     def scores(self, embedded: Tensor, takes: str = "logits") -> Tensor:
         """N x K logits or cosines of embedded features."""
 
+    @abstractmethod
+    def plain(self) -> PlainHead:
+        """The head as it is now; the tensors are its own, not copies."""
+
     def embed(self, features: Tensor) -> Tensor:
+        """N x D features as the classifier, and a representation term, see them."""
         return features
 
     def forward(self, features: Tensor) -> Tensor:
         return self.scores(self.embed(features))
 
     def cosines(self, features: Tensor) -> Tensor:
+        """N x K cosines between features and class vectors."""
         return self.scores(self.embed(features), "cosines")
 
     def start_from_means(self, means: Tensor) -> None:
@@ -73,6 +89,10 @@ class Linear(Head):
             raise UserError('this method works on cosines: use the head "cosine"')
         return F.linear(embedded, self.weight, self.bias)
 
+    def plain(self) -> PlainHead:
+        bias = self.weight.new_zeros(len(self.weight)) if self.bias is None else self.bias
+        return PlainHead("linear", {"weight": self.weight, "bias": bias})
+
     @torch.no_grad()
     def start_from_means(self, means: Tensor) -> None:
         # -|h - mu|^2/2 without the part that all classes share.
@@ -90,7 +110,7 @@ class Linear(Head):
 class Cosine(Head):
     """scale x cos(w_k, h), no bias; the scale is fixed, or learned through its logarithm."""
 
-    sized = False
+    sized = False  # only the directions of its weights matter
 
     def __init__(
         self, dim: int, num_classes: int, *, scale: float = 30.0, learn_scale: bool = False, seed: int = 0
@@ -109,6 +129,9 @@ class Cosine(Head):
         cosines = F.linear(F.normalize(embedded, dim=1), F.normalize(self.weight, dim=1))
         return cosines if takes == "cosines" else self.scale.to(cosines) * cosines
 
+    def plain(self) -> PlainHead:
+        return PlainHead("cosine", {"weight": self.weight}, {"scale": float(self.scale)})
+
     @torch.no_grad()
     def start_from_means(self, means: Tensor) -> None:
         self.weight.copy_(F.normalize(self._vectors(means), dim=1))
@@ -120,7 +143,7 @@ class Cosine(Head):
 
 
 class ETF(Head):
-    """A fixed simplex: K unit rows with cosine -1/(K - 1) between any two. Only what is in front can learn.
+    """A fixed simplex: K unit rows with cosine -1/(K - 1) between any two. Only what precedes it can learn.
 
     M = sqrt(K/(K-1)) E V^T with E (K x (K-1)) an orthonormal basis of the vectors that sum to 0, and V
     (D x (K-1)) random orthonormal columns, so D >= K - 1 is enough.
@@ -145,6 +168,9 @@ class ETF(Head):
     def scores(self, embedded: Tensor, takes: str = "logits") -> Tensor:
         cosines = F.linear(F.normalize(embedded, dim=1), self.weight)
         return cosines if takes == "cosines" else self.scale * cosines
+
+    def plain(self) -> PlainHead:
+        return PlainHead("cosine", {"weight": self.weight}, {"scale": self.scale})
 
 
 class Adapter(Head):
@@ -171,6 +197,11 @@ class Adapter(Head):
     def scores(self, embedded: Tensor, takes: str = "logits") -> Tensor:
         return self.head.scores(embedded, takes)
 
+    def plain(self) -> PlainHead:
+        inner = self.head.plain()
+        own = {name: t for name, t in self.named_parameters() if name.startswith(("down.", "up."))}
+        return PlainHead("adapter", {**inner.tensors, **own}, {**inner.settings, "head": inner.kind})
+
     def start_from_means(self, means: Tensor) -> None:
         self.head.start_from_means(means)
 
@@ -182,7 +213,7 @@ HEADS: dict[str, type[Head]] = {"linear": Linear, "cosine": Cosine, "etf": ETF, 
 
 
 def make(kind: str, dim: int, num_classes: int, **params: Any) -> Head:
-    """The head of that kind.
+    """The head of that kind, from `dim` features to `num_classes` scores.
 
     >>> head = make("cosine", 1024, 37, scale=16.0, learn_scale=True)
     """

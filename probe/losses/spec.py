@@ -63,7 +63,7 @@ class NeededStats:
     """Which class statistics a loss takes as its `stats`."""
 
     p: float  # order of the norm
-    scaled: bool  # of the features as the head sees them (scaled), or as the encoder gives them
+    scaled: bool  # of scaled features, where a loss that owns its head lives; else as the encoder gives them
 
 
 @dataclass(frozen=True)

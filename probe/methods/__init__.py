@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from probe import losses
 from probe.losses.spec import FEATURE_SIZE
-from probe.methods import catalogue, grammar
+from probe.methods import catalogue
 from probe.methods.catalogue import info, inner, names
+from probe.recipe import grammar
 
 if TYPE_CHECKING:
     from probe.methods.base import Method
 
-__all__ = ["around", "catalogue", "grammar", "info", "inner", "make", "names"]
+__all__ = ["around", "catalogue", "info", "inner", "make", "names"]
 
 
 def make(

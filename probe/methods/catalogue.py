@@ -1,7 +1,7 @@
 """The table of methods that are more than a loss: a stage, a sampler, an optimiser that steps twice.
 
 Each wraps a loss, `erm` unless the recipe names another: `method: sam(mr2, rho=0.1)`, or with parameters
-`sam(mr2(lam=0.05))` (`probe.methods.grammar`). No torch here.
+`sam(mr2(lam=0.05))` (`probe.recipe.grammar`). No torch here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from probe import losses
 from probe.errors import UserError, nearest
 from probe.losses.spec import LossSpec, Parameter
+from probe.recipe.grammar import INNER
 
-INNER = "loss"  # the key of the loss inside
 LOSS = Parameter(INNER, "erm", "the loss inside: a name, or a mapping with its parameters")
 
 METHODS: tuple[LossSpec, ...] = (

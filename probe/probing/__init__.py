@@ -1,1 +1,1 @@
-"""A head on frozen features: the problem, its strength, and the ways to solve it exactly."""
+"""A head on frozen features: the problem, the choice of l2, and the exact solvers."""

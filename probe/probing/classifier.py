@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,12 +21,25 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from probe.core import scaling
 from probe.errors import UserError
-from probe.features import FeatureSet
 from probe.heads import fitted
 from probe.probing import exact
-from probe.recipe import MethodConfig, SolverConfig
+from probe.probing.problem import ProbeProblem
+from probe.probing.settings import ExactSolver, LossChoice
 
 NO_ROWS = np.array([], dtype=np.int64)
+
+
+class LabelledFeatures(Protocol):
+    """Features of a split, such as `probe.features.extract` returns."""
+
+    @property
+    def X(self) -> ArrayLike: ...  # N x D
+
+    @property
+    def y(self) -> NDArray[np.int64]: ...  # N
+
+    @property
+    def class_names(self) -> Sequence[str]: ...  # K
 
 
 class ProbeClassifier(ClassifierMixin, BaseEstimator):
@@ -34,9 +48,9 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
     method         a name of `probe methods` that acts on frozen features exactly: erm, mr2, la, cb, ...
     method_params  its parameters, e.g. {"tau": 1.5}
     solver         "lbfgs" (exact), "ridge" or "knn"
-    l2             strength of the penalty: sum of losses + l2/2 |W|^2, scikit-learn's C = 1/l2
-    scaling        "none", "standard" or "l2": what happens to features first
-    k, weighted    of k-NN
+    l2             weight of the penalty: sum of losses + l2/2 |W|^2, scikit-learn's C = 1/l2
+    scaling        of the features before the head: "none", "standard" or "l2"
+    k, weighted    neighbours of k-NN, and whether their votes are weighted by similarity
     tol            certified relative excess of the objective at which lbfgs stops
     """
 
@@ -61,18 +75,19 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
         self.tol = tol
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ProbeClassifier:
+        """Fit the head to N x D features, N labels and, where given, N weights."""
         array, labels = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(labels)
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, array, dtype=array.dtype)
-            there = weight > 0  # a row of weight 0 is a row that is not there, for the margins too
-            array, labels, weight = array[there], labels[there], weight[there]
+            used = weight > 0  # a row of weight 0 does not exist, for the margins either
+            array, labels, weight = array[used], labels[used], weight[used]
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError("Classifier can't train when only one class is present.")
         rows = torch.from_numpy(np.array(array))
-        problem = exact.ProbeProblem(
+        problem = ProbeProblem(
             raw=rows,
             y=codes.astype(np.int64),
             class_names=tuple(str(c) for c in self.classes_),
@@ -80,10 +95,8 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
             scaling=scaling.make(self.scaling, rows),
             sample_weight=weight,
         )
-        solver = SolverConfig(name=self.solver, l2=self.l2, k=self.k, weighted=self.weighted, tol=self.tol)
-        result = exact.fit(
-            problem, MethodConfig(name=self.method, **(self.method_params or {})), solver, NO_ROWS
-        )
+        solver = ExactSolver(self.solver, l2=self.l2, k=self.k, weighted=self.weighted, tol=self.tol)
+        result = exact.fit(problem, _loss(self.method, self.method_params or {}), solver, NO_ROWS)
         self.head_ = result.head
         self.n_iter_ = max(1, result.record.get("iterations", 1))
         return self
@@ -99,9 +112,11 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.floating]:
+        """N x K class probabilities."""
         return self._scores(X).softmax(dim=1).numpy()
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """N class labels, as `fit` was given them."""
         best = self._scores(X).argmax(dim=1).numpy()
         return self.classes_[best]
 
@@ -118,8 +133,18 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
         fitted.save(self.head_, Path(folder), about)
 
 
+def _loss(name: str, params: dict[str, Any]) -> LossChoice:
+    """A method by its name, or as it is written in a recipe: `mr2(lam=0.01)`."""
+    if "(" not in name:
+        return LossChoice(name, params)
+    from probe.recipe import grammar
+
+    content = grammar.understood({"name": name, **params})
+    return LossChoice(content.pop("name"), content)
+
+
 def fit(
-    features: FeatureSet,
+    features: LabelledFeatures,
     *,
     method: str = "erm",
     head: str = "linear",
@@ -148,7 +173,7 @@ def load(folder: str | Path) -> ProbeClassifier:
     names = about.get("class_names")
     classes = about.get("classes") or list(range(len(names or [])))
     if not classes or "dim" not in about:
-        raise UserError(f"{folder}: the head does not say which classes it knows; run the probe again")
+        raise UserError(f"{folder}: the head does not name its classes; run the probe again")
     clf = ProbeClassifier(**about.get("parameters", {}))
     clf.head_, clf.n_iter_, clf.n_features_in_ = head, about.get("n_iter", 1), about["dim"]
     clf.classes_, clf.class_names_ = np.asarray(classes), names

@@ -60,7 +60,8 @@ def settle(
 ) -> None:
     """Move a robust loss's class weights to the saddle point: then `loss.adjustment()` is its exact problem.
 
-    Other losses know their adjustment beforehand and are left as they are.
+    `X` are N x D features, `y` N labels. Other losses know their adjustment beforehand
+    and are left as they are.
 
     >>> settle(loss, X, y, l2=1.0, basis=basis)
     >>> solution = logistic.fit(X, y, 37, l2=1.0, adjustment=loss.adjustment(), basis=basis)

@@ -1,26 +1,37 @@
 """The validated description of a run, from YAML or flags."""
 
-from probe.recipe.schema import (
-    LOSSLESS,
-    RANKINGS,
-    BackboneConfig,
-    DataConfig,
-    FeaturesConfig,
-    MethodConfig,
-    Recipe,
-    Reference,
-    SolverConfig,
-    build,
-    group_source,
-    override,
-    parse_yaml,
-    place,
-    read,
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from backbones.lazy import attributes
+
+if TYPE_CHECKING:
+    from probe.recipe.parse import build, override, parse_yaml, place, read
+    from probe.recipe.schema import (
+        LOSSLESS,
+        RANKINGS,
+        RESULT,
+        BackboneConfig,
+        DataConfig,
+        FeaturesConfig,
+        MethodConfig,
+        Recipe,
+        Reference,
+        SolverConfig,
+        group_source,
+    )
+
+SCHEMA = (
+    *("LOSSLESS", "RANKINGS", "RESULT", "Recipe", "Reference", "group_source"),
+    *("BackboneConfig", "DataConfig", "FeaturesConfig", "MethodConfig", "SolverConfig"),
 )
+PARSE = ("build", "override", "parse_yaml", "place", "read")
 
 __all__ = [
     "LOSSLESS",
     "RANKINGS",
+    "RESULT",
     "BackboneConfig",
     "DataConfig",
     "FeaturesConfig",
@@ -35,3 +46,9 @@ __all__ = [
     "place",
     "read",
 ]
+
+# Lazy, so that the grammar of methods can be used without the schema's libraries.
+__getattr__, __dir__ = attributes(
+    __name__,
+    {**dict.fromkeys(SCHEMA, "probe.recipe.schema"), **dict.fromkeys(PARSE, "probe.recipe.parse")},
+)

@@ -1,4 +1,4 @@
-"""A grid of runs, or runs that exist, as one table: what is missing is run, what exists is reused.
+"""A grid of runs, or existing runs, as one table: what is missing is run, what exists is reused.
 
 A run is reused when its folder (named by the recipe's hash) holds a readable result of exactly that recipe,
 on data, weights and groups that are still the same. A failure is noted and the grid goes on.
@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from probe.errors import UserError
-from probe.methods import grammar
-from probe.recipe import Recipe, build, override
-from probe.runs import report, staleness
+from probe.recipe import Recipe, build, grammar, override
+from probe.runs import staleness
+from probe.runs.folder import PLOTS, RunFolder, understood
+from probe.runs.naming import label, slug
 from probe.runs.reference import ERM, PROBE, SAME
 from probe.runs.staleness import Present
 from probe.runs.table import against, assemble, of_runs, row_of
@@ -31,14 +32,18 @@ class Grid:
     backbones: Sequence[str]
     data: Sequence[str]
     methods: Sequence[str]
-    settings: Sequence[str] = ()  # KEY=VALUE words laid over every recipe, e.g. seeds=5
+    settings: Sequence[str] = ()  # KEY=VALUE words that override every recipe, e.g. seeds=5
 
     def recipes(self) -> list[Recipe]:
         """Ordered so that runs which share features follow each other, each training after its erm."""
         empty = [
-            w
-            for w, v in (("backbone", self.backbones), ("data set", self.data), ("method", self.methods))
-            if not v
+            word
+            for word, given in (
+                ("backbone", self.backbones),
+                ("data set", self.data),
+                ("method", self.methods),
+            )
+            if not given
         ]
         if empty:
             raise UserError(f"the grid is empty: name at least one {' and one '.join(empty)}")
@@ -48,7 +53,7 @@ class Grid:
         if any(recipe.versus != "auto" for recipe in recipes):
             raise UserError("a comparison is always with erm of the same settings; leave versus out")
         pairs = [(recipe.plain, recipe) if recipe.trains else (recipe,) for recipe in recipes]
-        return list({r.slug: r for pair in pairs for r in pair}.values())  # a name given twice counts once
+        return list({slug(r): r for pair in pairs for r in pair}.values())  # a name given twice counts once
 
 
 @dataclass(frozen=True)
@@ -74,17 +79,17 @@ def fill(grid: Grid, *, cache: Path | None = None, out: Path = Path("runs")) -> 
 
 
 def _cell(recipe: Recipe, present: Present, out: Path) -> Cell:
-    folder = out / recipe.slug
+    folder = RunFolder.of(recipe, out)
     found = staleness.current(recipe, folder, present)
     if found is not None:
-        return Cell(recipe, folder, found, reused=True)
+        return Cell(recipe, folder.path, found, reused=True)
     from probe.runs.run import run
 
     try:
-        return Cell(recipe, folder, run(recipe, cache=present.cache, out=out).result)
+        return Cell(recipe, folder.path, run(recipe, cache=present.cache, out=out).result)
     except Exception as error:  # whatever broke one run must not cost the others
         said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        return Cell(recipe, folder, None, error=said.splitlines()[0] if said else type(error).__name__)
+        return Cell(recipe, folder.path, None, error=said.splitlines()[0] if said else type(error).__name__)
 
 
 def table(cells: Iterable[Cell]) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def table(cells: Iterable[Cell]) -> dict[str, Any]:
         {
             "backbone": c.recipe.backbone.name,
             "data": c.recipe.data.name,
-            "method": c.recipe.label,
+            "method": label(c.recipe),
             "error": c.error,
         }
         for c in cells
@@ -114,7 +119,7 @@ def _erm_of(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
 
 
 def _compared(cell: Cell, cells: Sequence[Cell]) -> Mapping[str, Any]:
-    """The cell's result against erm: an exact probe's own, a training's against the trained erm, anew."""
+    """The cell's result against erm: a probe's as it is; a training's computed against the trained erm."""
     assert cell.result is not None
     if not cell.recipe.trains:
         return cell.result
@@ -131,7 +136,7 @@ def _without_reference(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _check_same_data(cells: Sequence[Cell]) -> None:
-    """Runs on one data set must have seen the same test images and classes."""
+    """Runs on one data set must have the same test images and classes."""
     first: dict[str, Cell] = {}
     for cell in cells:
         assert cell.result is not None
@@ -187,7 +192,7 @@ def save(
         for name, write in writers.items():
             write_atomic(staged / name, write(comparison))
         if plots:
-            static.save(comparison_page.of_comparison(comparison), staged / "plots")
+            static.save(comparison_page.of_comparison(comparison), staged / PLOTS)
     return folder
 
 
@@ -214,10 +219,10 @@ def command(
             raise UserError(
                 "give either runs to compare or a grid (--backbones, --data, --methods), not both"
             )
-        with report.understood(*folders):
+        with understood(*folders):
             comparison, key = of_runs(folders, groups), [*map(str, folders), groups or ""]
     else:
-        key = [recipe.slug for recipe in grid.recipes()]
+        key = [slug(recipe) for recipe in grid.recipes()]
         comparison = table(fill(grid, cache=cache, out=out))
     digest = hashlib.sha256("\n".join(key).encode(errors="surrogateescape")).hexdigest()[:8]
     return comparison, save(comparison, out / f"compare-{digest}", plots=plots, cache=cache)

@@ -1,98 +1,71 @@
-"""Easy, Medium and Hard of a run: by a model that is not the one under test, and not by the test images.
+"""Groups of classes that are given: by a JSON file, or by the test accuracy of another run.
 
-Where the backbone is pretrained, that is an erm probe, cross-fitted on the frozen features of the training
-split. A net from scratch has no features worth ranking by before its training, and afterwards it knows every
-row that it learnt from; so its classes are ranked by an erm training and rows held out from it.
+The `groups` of a recipe are a source: a word of `probe.recipe.RANKINGS`, a file, or a `Reference`.
+Groups that are yet to be ranked are made by `probe.runs.class_ranking`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch.nn import functional as F
 
-from probe.evaluation import groups, metrics, predictions
-from probe.evaluation.groups import Ranking
-from probe.evaluation.predictions import Predictions
-from probe.probing import exact as probing
-from probe.probing.exact import ProbeProblem
-from probe.recipe import Recipe
-from probe.runs import reference
-from probe.runs.inputs import RunInputs, from_scratch
-from probe.runs.reference import ERM, Trained
-
-if TYPE_CHECKING:
-    from probe.runs.run import SeedResults
-
-Fetch = Callable[[Recipe, str], Trained]
-HELD_OUT = "held-out"  # groups_by of a net from scratch
+from probe.errors import UserError
+from probe.evaluation.groups import from_file, thirds
+from probe.recipe import RANKINGS, Reference
+from probe.runs.folder import read_result
 
 
-@dataclass(frozen=True)
-class Ranker:
-    """All that may rank the classes of a run."""
-
-    recipe: Recipe
-    problem: ProbeProblem
-    material: RunInputs
-    cuts: Sequence[NDArray[np.int64]]  # held-out rows, seed by seed
-    learnt: Sequence[SeedResults]  # the run's own method first
-    guesses: Sequence[Predictions]
-    rival: Trained | None  # the erm training that it is compared with
-
-    def __call__(self, fetch: Fetch) -> Ranking:
-        """The groups as the recipe asks for them; `fetch` gets a training that is needed for that alone."""
-        source = self.recipe.groups
-        if source == "crossfit" and from_scratch(self.recipe):
-            return self._held_out(fetch)
-        made = self.material.groups or (self._paper() if source == "paper" else self._crossfit())
-        where = groups.origin(source)
-        return Ranking(made, str(where["groups_by"]), where["groups_from"], groups.remark(source))
-
-    def _paper(self) -> dict[str, list[int]]:
-        """By erm's test accuracy; a training that is itself erm ranks by its own."""
-        test = self.material.features["test"]
-        plain = ERM if any(g.method == ERM for g in self.guesses) else self.recipe.label
-        hits = predictions.outcome(self.guesses, test.y, plain).hits
-        return groups.thirds(np.nan_to_num(metrics.count(hits, test.y, self.problem.num_classes).accuracy))
-
-    def _crossfit(self) -> dict[str, list[int]]:
-        problem, last = self.problem, self.learnt[-1]
-        if last.name == ERM:
-            fit = last.fits[0]
-        else:  # compared with a training; classes are ranked by the frozen features all the same
-            exact = probing.exactly(self.recipe.solver)
-            fit = probing.fit(problem, probing.PLAIN, exact, self.cuts[0])
-        held_out = probing.held_out_probabilities(problem, fit.record["l2"])
-        return groups.thirds(*groups.crossfit(problem.y, problem.num_classes, held_out))
-
-    def _held_out(self, fetch: Fetch) -> Ranking:
-        """The reference's groups where there is one; else this run is erm, and ranks by its own held-out
-        rows, or takes the groups of a training that holds some out (`reference.ranker`)."""
-        ranker = reference.ranker(self.recipe)
-        if self.recipe.digest == ranker.digest:
-            return self._by_own_rows()
-        other = self.rival or fetch(ranker, "to rank the classes by images held out from it")
-        by, source = other.result["groups_by"], other.result["groups_from"] or other.name
-        found = groups.of_result(other.result, self.problem.class_names)
-        return Ranking(found, by, source, _remark(by))
-
-    def _by_own_rows(self) -> Ranking:
-        scores = [s for s in self.learnt[0].held if s is not None]
-        probability = F.softmax(torch.cat(scores).double(), dim=1).numpy()
-        problem, rows = self.problem, np.concatenate(self.cuts)
-        found = groups.held_out(problem.y[rows], probability, problem.num_classes)
-        if found is None:
-            return Ranking({"all": list(range(problem.num_classes))}, "none", remark=_remark("none"))
-        return Ranking(found, HELD_OUT, remark=_remark(HELD_OUT))
+def given(source: str | Reference, class_names: Sequence[str]) -> dict[str, list[int]] | None:
+    """The groups, as class indices, of a file or a reference run; None for a ranking yet to be made."""
+    if isinstance(source, Reference):
+        return from_run(Path(source.reference), class_names)
+    return None if source in RANKINGS else from_file(Path(source), class_names)
 
 
-def _remark(by: str) -> str:
-    if by == HELD_OUT:
-        return "groups are ranked by erm, trained from scratch, and training images held out from it"
-    return "nothing ranks the classes: some have no training image to hold out; name groups with --groups"
+def from_run(folder: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
+    """Thirds by the test accuracy of another run, the papers' reference model; class lists must agree."""
+    try:
+        content = read_result(folder)
+    except UserError as error:
+        raise UserError(f"cannot read the reference run {folder}: {error}") from error
+    try:
+        accuracy = {row["name"]: float(row["accuracy"] or 0) for row in content["test"]["by_class"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"the reference run {folder} holds no result of a run; name another one") from error
+    if set(accuracy) != set(class_names):
+        other = sorted(set(accuracy) ^ set(class_names))[0]
+        raise UserError(
+            f"the reference run {folder} has {len(accuracy)} classes, this data set {len(class_names)}: "
+            f'"{other}" is in only one of them; choose a run on the same classes'
+        )
+    return thirds(np.array([accuracy[name] for name in class_names]))
+
+
+def of_result(result: Mapping[str, Any], class_names: Sequence[str]) -> dict[str, list[int]]:
+    """The groups that a result was evaluated with."""
+    index = {name: k for k, name in enumerate(class_names)}
+    return {g: [index[n] for n in block["classes"]] for g, block in result["test"]["groups"].items()}
+
+
+def origin(source: str | Reference) -> dict[str, str | None]:
+    """What a result says about its groups: by what they were made, and which file or run gave them."""
+    if isinstance(source, Reference):
+        return {"groups_by": "reference", "groups_from": source.reference}
+    if source in RANKINGS:
+        return {"groups_by": source, "groups_from": None}
+    return {"groups_by": "file", "groups_from": source}
+
+
+def remark(source: str | Reference) -> str | None:
+    """What a reader must know about groups that are ranked by the test images themselves."""
+    if isinstance(source, Reference):
+        return (
+            f"groups are ranked by the test accuracy of {source.reference}, "
+            "which flatters whatever errs on other images than that run"
+        )
+    if source == "paper":
+        return "groups are ranked by erm's own test accuracy, which flatters any rival on hard classes"
+    return None

@@ -1,4 +1,4 @@
-"""What a run starts from: a backbone, a data set, and the features of its splits."""
+"""What a run starts from: a backbone, a data set, the features of its splits, and the problem they pose."""
 
 from __future__ import annotations
 
@@ -7,32 +7,39 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 import backbones
+from backbones.backbone import Backbone
 from backbones.sources import Scratch
 from probe import data, features
+from probe.core import scaling
 from probe.data import Dataset, duplicates
-from probe.evaluation import groups
 from probe.features import FeatureSet, Matrix, backbone_identity
 from probe.features.backbone_identity import BackboneIdentity
+from probe.probing.problem import ProbeProblem
+from probe.probing.zero_shot import text_classifier
 from probe.recipe import Recipe
+from probe.runs import groups
 from probe.system import world
 
 Stage = Callable[[str], AbstractContextManager[None]]
+# Where all features are in the cache, a backbone's identity is enough.
+AnyBackbone: TypeAlias = Backbone | BackboneIdentity
+IN_MEMORY = 4 << 30  # bytes of features up to which they are held in memory; beyond, they are read in blocks
 
 
 @dataclass(frozen=True)
 class RunInputs:
     """The frozen backbone, the data and the features of every split."""
 
-    backbone: Any  # a backbones.Backbone
+    backbone: AnyBackbone
     data: Dataset
-    features: dict[str, FeatureSet]
-    groups: dict[str, list[int]] | None = None  # as a file or a run gives them; None: to be ranked here
+    features: dict[str, FeatureSet]  # by split
+    groups: dict[str, list[int]] | None = None  # as a file or a run gives them; None: yet to be ranked
 
     @property
     def untrained(self) -> bool:
@@ -41,39 +48,31 @@ class RunInputs:
 
     @property
     def training(self) -> list[FeatureSet]:
-        """What may be learnt from: train and, where there is one, the official validation split."""
+        """The splits to learn from: train and, where there is one, the official validation split."""
         return [f for split, f in self.features.items() if split != "test"]
 
     @cached_property
     def duplicates(self) -> dict[str, Any]:
-        """Images that stand more than once, as `probe.data.duplicates` describes."""
+        """Images that occur more than once, as `probe.data.duplicates` describes them."""
         left_out = (i for f in self.features.values() for i in f.skipped)
         return duplicates.find({split: self.data[split] for split in self.features}, left_out)
 
     @property
     def matrix(self) -> Matrix:
-        """Features of the training parts, memory-mapped."""
+        """N x D features of the training splits, memory-mapped."""
         return Matrix.join([f.X for f in self.training])
 
     @property
     def y(self) -> NDArray[np.int64]:
-        """Labels of the training parts."""
+        """N labels of the training splits."""
         return np.concatenate([f.y for f in self.training])
 
-    def held(self, seed: int, fraction: float) -> NDArray[np.int64]:
-        """Rows of the training parts that validate: the official split, else a stratified cut by `seed`."""
+    def holdout(self, seed: int, fraction: float) -> NDArray[np.int64]:
+        """Rows of the training splits that validate: the official split, else a stratified draw by `seed`."""
         n = len(self.features["train"].y)
         if "val" in self.features:
             return np.arange(n, n + len(self.features["val"].y))
         return data.stratified_holdout(self.features["train"].y, fraction, seed)[1]
-
-
-def from_scratch(recipe: Recipe) -> bool:
-    """Is a net trained that nobody has given any weights?"""
-    b = recipe.backbone
-    return (
-        recipe.finetune and b.weights is None and isinstance(backbones.registry.find(b.name).source, Scratch)
-    )
 
 
 def device() -> str:
@@ -91,15 +90,15 @@ def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
     )
 
 
-def backbone(recipe: Recipe, cache: Path | None = None) -> BackboneIdentity | None:
-    """The recipe's backbone by its identity alone, where an earlier run has left it."""
+def backbone_from_cache(recipe: Recipe, cache: Path | None = None) -> BackboneIdentity | None:
+    """The identity of the recipe's backbone, where an earlier run has left it."""
     if recipe.solver.name == "zeroshot":
-        return None  # it reads the class names, with the real one
+        return None  # its text encoder is needed
     return backbone_identity.recall(recipe.backbone.model_dump(), lambda: load_backbone(recipe, cache), cache)
 
 
-def load_backbone(recipe: Recipe, cache: Path | None = None) -> Any:
-    """The recipe's backbone itself."""
+def load_backbone(recipe: Recipe, cache: Path | None = None) -> Backbone:
+    """The recipe's backbone, with its weights."""
     settings = recipe.backbone.model_dump()
     b = backbone_identity.remembering(settings, lambda: backbones.load(**settings, device=device()), cache)
     if recipe.solver.name == "zeroshot":
@@ -107,7 +106,7 @@ def load_backbone(recipe: Recipe, cache: Path | None = None) -> Any:
     return b
 
 
-def _found(r: Recipe, b: BackboneIdentity, d: Dataset, cache: Path | None) -> dict[str, FeatureSet] | None:
+def _cached(r: Recipe, b: BackboneIdentity, d: Dataset, cache: Path | None) -> dict[str, FeatureSet] | None:
     """The features of every split from the cache; None if one is missing."""
     f: dict[str, FeatureSet] = {}
     for split in d.splits:
@@ -120,7 +119,8 @@ def _found(r: Recipe, b: BackboneIdentity, d: Dataset, cache: Path | None) -> di
     return f
 
 
-def _extracted(r: Recipe, b: Any, d: Dataset, cache: Path | None) -> dict[str, FeatureSet]:
+def _extracted(r: Recipe, b: Backbone, d: Dataset, cache: Path | None) -> dict[str, FeatureSet]:
+    """The features of every split, computed where the cache has none."""
     return {
         split: features.extract(
             b,
@@ -136,18 +136,44 @@ def _extracted(r: Recipe, b: Any, d: Dataset, cache: Path | None) -> dict[str, F
 
 
 def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _: nullcontext()) -> RunInputs:
-    """Load the data and the backbone, and extract (or find) the features of every split."""
-    r = recipe
+    """Load the data and the backbone, and extract (or find) the features of every split.
+
+    `stage(name)` surrounds the work on data, backbone and features, for a clock.
+    """
     with stage("data"):
-        d = load_data(r, cache)
-    given = groups.given(r.groups, d.class_names)  # refused now, not after minutes of extraction
+        dataset = load_data(recipe, cache)
+    given = groups.given(recipe.groups, dataset.class_names)  # refused now, not after minutes of extraction
     with stage("backbone"):
-        b = backbone(r, cache)
+        identity = backbone_from_cache(recipe, cache)
     with stage("features"):
-        f = None if b is None else _found(r, b, d, cache)
-    if b is None or f is None:
-        with stage("backbone"):
-            b = load_backbone(r, cache)
-        with stage("features"):
-            f = _extracted(r, b, d, cache)
-    return RunInputs(b, d, f, given)
+        found = None if identity is None else _cached(recipe, identity, dataset, cache)
+    if identity is not None and found is not None:
+        return RunInputs(identity, dataset, found, given)
+    with stage("backbone"):
+        backbone = load_backbone(recipe, cache)
+    with stage("features"):
+        extracted = _extracted(recipe, backbone, dataset, cache)
+    return RunInputs(backbone, dataset, extracted, given)
+
+
+def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
+    """The problem of a recipe: features and labels of the training splits, scaled as the recipe says."""
+    matrix, backbone, dataset = inputs.matrix, inputs.backbone, inputs.data
+    raw = matrix.tensor() if 4 * matrix.shape[0] * matrix.shape[1] <= IN_MEMORY else matrix
+    kind = recipe.features.scaling
+    if kind == "auto":
+        kind = "standard" if backbone.standardise else "none"
+    text = None
+    if recipe.solver.name == "zeroshot":
+        assert isinstance(backbone, Backbone)
+        text = text_classifier(backbone, dataset.class_names, dataset.templates)
+    return ProbeProblem(
+        raw=raw,
+        y=inputs.y,
+        class_names=dataset.class_names,
+        metric=dataset.metric,
+        scaling=scaling.make(kind, raw),
+        text=text,
+        ids=[name for f in inputs.training for name in f.ids],
+        key=" ".join(f.key for f in inputs.training),
+    )

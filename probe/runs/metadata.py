@@ -1,4 +1,4 @@
-"""What result.json says beside accuracies: what was run, on what, and what to keep in mind."""
+"""What result.json says besides accuracies: what was run, on what, and what to keep in mind."""
 
 from __future__ import annotations
 
@@ -7,30 +7,27 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from probe import data
 from probe.data import duplicates
 from probe.losses.base import FitContext, Margins
-from probe.probing.exact import Fit, ProbeProblem
-from probe.recipe import Recipe
-from probe.runs.inputs import RunInputs, device
+from probe.runs.experiment import Experiment
+from probe.runs.inputs import AnyBackbone, device
+from probe.runs.naming import label
 from probe.system import environment
 
 SCHEMA = 1
 
 
-def describe(
-    recipe: Recipe, material: RunInputs, cuts: Sequence[NDArray[np.int64]], fits: Sequence[Fit]
-) -> dict[str, Any]:
+def describe(e: Experiment) -> dict[str, Any]:
     """Everything needed to know what was run, and to run it again."""
-    b, d, f = material.backbone, material.data, material.features
+    b, d, f = e.inputs.backbone, e.inputs.data, e.inputs.features
     official = "val" in f
     train = np.array(f["train"].ids, dtype=object)
     return {
         "schema": SCHEMA,
-        "recipe": recipe.model_dump(),
-        "method": recipe.label,
+        "recipe": e.recipe.model_dump(),
+        "method": label(e.recipe),
         "backbone": {
             "name": b.name,
             "dim": b.dim,
@@ -45,37 +42,31 @@ def describe(
             "sizes": {split: len(part.y) for split, part in f.items()},
             "fingerprints": {split: d[split].fingerprint for split in f},
             "skipped": {split: part.skipped for split, part in f.items() if part.skipped},
-            "duplicates": material.duplicates,
+            "duplicates": e.inputs.duplicates,
             "validation": {
                 "from": "official split" if official else "stratified cut of train",
-                "fraction": None if official else recipe.data.val_fraction,
-                "digests": None if official else [data.holdout_digest(train[held]) for held in cuts],
+                "fraction": None if official else e.recipe.data.val_fraction,
+                "digests": None if official else [data.holdout_digest(train[rows]) for rows in e.holdouts],
             },
         },
-        "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(fits)],
+        "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(e.fitted.fits)],
         "environment": {**environment.describe(), "device": device()},
     }
 
 
-def unmoved(backbone: Any) -> str:
+def unmoved(backbone: AnyBackbone) -> str:
     """The backbone's fingerprint, proven by a second hash: no weight has moved since extraction."""
     if backbone.digest() != backbone.fingerprint:
         raise RuntimeError(f"the weights of {backbone.name} changed while they should have been frozen")
     return backbone.fingerprint
 
 
-def remarks_and_margins(
-    recipe: Recipe,
-    problem: ProbeProblem,
-    material: RunInputs,
-    fits: Sequence[Fit],
-    said: Sequence[str | None] = (),
-) -> dict[str, Any]:
+def remarks_and_margins(e: Experiment, said: Sequence[str | None] = ()) -> dict[str, Any]:
     """What a reader must know to read the numbers right (`said` is more of it), and MR²'s margins if any."""
+    recipe, fits, inputs = e.recipe, e.fitted.fits, e.inputs
     loss = fits[0].loss
-    context = FitContext(
-        exact=recipe.solver.name == "lbfgs" and not recipe.finetune, l2_chosen=recipe.solver.l2 is None
-    )
+    exact = recipe.solver.name == "lbfgs" and not recipe.finetune
+    context = FitContext(exact=exact, l2_chosen=recipe.solver.l2 is None)
     notes: list[str | None] = [] if loss is None else [*loss.remarks(context)]
     gaps = [fit.record["gap"] for fit in fits if "gap" in fit.record]
     if gaps:
@@ -84,22 +75,22 @@ def remarks_and_margins(
         notes.append(final_check.remark(gaps))
     if len(fits) < recipe.seeds:
         notes.append(f"nothing here depends on the seed, so one was run instead of {recipe.seeds}")
-    if material.untrained and not recipe.finetune:
+    if inputs.untrained and not recipe.finetune:
         notes.append(
-            f"{material.backbone.name} has random weights: give trained ones with --weights, or --finetune"
+            f"{inputs.backbone.name} has random weights: give trained ones with --weights, or --finetune"
         )
     if len(recipe.train.wise) > 1:
         chosen = ", ".join(f"{fit.record['alpha']:g}" for fit in fits)
         notes.append(f"between start (0) and end (1) validation chose alpha {chosen}")
     notes += said
-    notes.append(duplicates.remark(material.duplicates))
-    skipped = sum(len(f.skipped) for f in material.features.values())
+    notes.append(duplicates.remark(inputs.duplicates))
+    skipped = sum(len(f.skipped) for f in inputs.features.values())
     if skipped:
         notes.append(f"{skipped} images could not be read and were left out")
     found = None if loss is None else loss.margins()
     return {
         "remarks": [n for n in notes if n],
-        "margins": None if found is None else margins(problem.class_names, found),
+        "margins": None if found is None else margins(e.problem.class_names, found),
     }
 
 

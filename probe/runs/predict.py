@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL.Image import Image
 
 import backbones
 from backbones import reading
 from probe.data.decode import rgb
 from probe.data.sources.image_folder import LARGEST
 from probe.errors import UserError
-from probe.heads import fitted
+from probe.runs.folder import RunFolder
 
 BATCH = 64
 
@@ -21,23 +22,22 @@ BATCH = 64
 def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str, Any]]:
     """For each image the `top` classes with their probabilities, best first.
 
-    The backbone is loaded as the run described it, and must be the very one the head was trained on.
+    The backbone is loaded as the run described it, and must have the weights the head was trained on.
     """
-    head, about = fitted.load(run)
+    folder = RunFolder(run)
+    head, about = folder.head()
     if "backbone" not in about:
         raise UserError(f"{run} holds a head but no backbone; give a run folder, as `probe run` writes it")
     backbone = backbones.load(**about["backbone"])
     if about.get("tuned"):
-        from probe.train.model import tuned_weights
-
-        tuned_weights.restore(backbone, run / tuned_weights.FILE)
+        folder.restore_weights(backbone)
     if backbone.fingerprint != about["fingerprint"]:
         raise UserError(
             f"the weights of {backbone.name} are not those this head was trained on; "
             "restore them, or run the probe again"
         )
     names = about["class_names"]
-    guesses = []
+    predicted = []
     for start in range(0, len(images), BATCH):
         batch = images[start : start + BATCH]
         with torch.inference_mode():
@@ -46,12 +46,12 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
         best = probability.topk(min(top, len(names)), dim=1)
         for path, values, classes in zip(batch, best.values.tolist(), best.indices.tolist(), strict=True):
             rows = [{"name": names[k], "probability": p} for k, p in zip(classes, values, strict=True)]
-            guesses.append({"image": str(path), "classes": rows})
-    return guesses
+            predicted.append({"image": str(path), "classes": rows})
+    return predicted
 
 
-def _open(path: Path) -> Any:
+def _open(path: Path) -> Image:
     try:
-        return rgb(reading.content(path, LARGEST), str(path), ways_out="mend it, or leave it out")
+        return rgb(reading.content(path, LARGEST), str(path), ways_out="fix it, or leave it out")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error

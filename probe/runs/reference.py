@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from probe.errors import UserError
-from probe.evaluation import predictions
 from probe.evaluation.predictions import Predictions
 from probe.recipe import Recipe
 from probe.runs import staleness
-from probe.runs.inputs import from_scratch
+from probe.runs.folder import RunFolder
+from probe.runs.naming import label
 from probe.system.safe_text import one_line
 from probe.system.world import rank as rank_of_process
 
@@ -26,36 +26,37 @@ PROBE, SAME = "frozen probe", "same training"  # as tables and result.json say i
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A finished training that says something about another run: its name, its result, its predictions."""
+class TrainedRun:
+    """A finished training that another run needs: its name, its result, its predictions."""
 
     name: str
     result: dict[str, Any]
-    guesses: Sequence[Predictions]  # a seed each
+    predictions: Sequence[Predictions]  # one per seed
 
-    def guesses_as(self, method: str) -> list[Predictions]:
-        return [g.called(method) for g in self.guesses]
+    def predictions_as(self, method: str) -> list[Predictions]:
+        """Its predictions under another method's name."""
+        return [p.called(method) for p in self.predictions]
 
 
 def how(recipe: Recipe) -> str | None:
     """PROBE or SAME; None for a run that is itself the erm which others are compared with.
 
-    A net from scratch has no frozen features worth probing, so it is always compared with a training.
+    A network from scratch has no frozen features worth probing, so it is always compared with a training.
     """
-    if recipe.trains and (recipe.versus == "same" or from_scratch(recipe)):
+    if recipe.trains and (recipe.versus == "same" or recipe.from_scratch):
         return None if recipe.method.name == ERM else SAME
-    return None if recipe.label == ERM else PROBE
+    return None if label(recipe) == ERM else PROBE
 
 
 def check(recipe: Recipe) -> None:
     """Refuse a comparison that would mean nothing."""
-    if recipe.versus == "probe" and from_scratch(recipe):
+    if recipe.versus == "probe" and recipe.from_scratch:
         raise UserError(
             f"versus: probe would probe {recipe.backbone.name} before it has learnt anything; use versus=same"
         )
 
 
-def remark(recipe: Recipe, trained: Trained | None) -> str | None:
+def remark(recipe: Recipe, trained: TrainedRun | None) -> str | None:
     """What a reader must know about the erm in a training's table."""
     if trained is not None:
         return f"erm, which it is compared with, was trained with the same settings: {trained.name}"
@@ -66,26 +67,26 @@ def remark(recipe: Recipe, trained: Trained | None) -> str | None:
     return None
 
 
-def ranker(recipe: Recipe) -> Recipe:
-    """The erm training that ranks the classes of a net from scratch: one seed, with rows held out from it.
+def ranking_recipe(recipe: Recipe) -> Recipe:
+    """The erm training that ranks the classes of a network from scratch: one seed, with a holdout.
 
     Frozen features cannot rank them, and a training that learns from every row (`keep: last`) leaves none to
-    rank by. Holding rows out from the compared trainings would change them, hence this one beside them.
+    rank by. A holdout would change the compared trainings, hence this one beside them.
     """
     plain = recipe.plain
-    kept = plain.train.model_copy(update={"keep": "best"})
-    return plain if plain.train.selects else plain.model_copy(update={"seeds": 1, "train": kept})
+    best = plain.train.model_copy(update={"keep": "best"})
+    return plain if plain.train.selects else plain.model_copy(update={"seeds": 1, "train": best})
 
 
-def fetch(recipe: Recipe, why: str, *, ids: Sequence[str], cache: Path | None, out: Path) -> Trained:
-    """The run of this recipe in `out`: the one that is there, or a new one. `ids` are the test images."""
-    folder = out / recipe.slug
+def fetch(recipe: Recipe, why: str, *, ids: Sequence[str], cache: Path | None, out: Path) -> TrainedRun:
+    """The run of this recipe in `out`: an existing one, or a new one. `ids` are the test images."""
+    folder = RunFolder.of(recipe, out)
     found = staleness.current(recipe, folder, staleness.Present(cache))
     if found is not None:
-        return Trained(folder.name, found, predictions.read(folder / predictions.FILE, ids))
+        return TrainedRun(folder.name, found, folder.predictions(ids))
     from probe.runs.run import run
 
     if rank_of_process() == 0:
-        print(one_line(f"{recipe.label} is trained too, {why}: {folder}"), file=sys.stderr)
+        print(one_line(f"{label(recipe)} is trained too, {why}: {folder.path}"), file=sys.stderr)
     finished = run(recipe, cache=cache, out=out)
-    return Trained(folder.name, finished.result, finished.guesses)
+    return TrainedRun(folder.name, finished.result, finished.predictions)

@@ -1,8 +1,8 @@
 """Is a stored run still the answer to its recipe?
 
-A recipe names its data, its weights and its groups; what stands under those names can change. So a run is
+A recipe names its data, its weights and its groups; what those names stand for can change. So a run is
 reused only where the fingerprints it stored are those of what its names mean now. Digests of unchanged files
-are remembered (`probe.system.digest_index`), and every data set and backbone is looked at once, so asking is
+are remembered (`probe.system.digest_index`), and every data set and backbone is loaded once, so asking is
 cheap.
 """
 
@@ -17,33 +17,33 @@ from typing import Any
 from backbones.reading import expanded
 from probe import data
 from probe.errors import UserError
-from probe.evaluation import groups
 from probe.recipe import Recipe, build
-from probe.runs import inputs, report
+from probe.runs import groups, inputs
+from probe.runs.folder import RunFolder
 from probe.system.cache_dir import OTHER_RUN, check_owner
 from probe.system.safe_text import one_line
 
 
-def stored(recipe: Recipe, folder: Path) -> dict[str, Any] | None:
-    """The result in `folder` if it is whole and of this very recipe, else None."""
-    check_owner(folder, way_out=OTHER_RUN)  # which a new run could only replace
-    if not (folder / "predictions.parquet").is_file():
+def stored(recipe: Recipe, folder: RunFolder) -> dict[str, Any] | None:
+    """The result in `folder` if it is whole and of exactly this recipe, else None."""
+    check_owner(folder.path, way_out=OTHER_RUN)  # which a new run could only replace
+    if not folder.has_predictions:
         return None
     try:
-        result = report.read_result(folder)
+        result = folder.result()
         same = build(result["recipe"]).digest == recipe.digest
     except (UserError, KeyError, TypeError):
         return None
     return result if same and result["test"].get("groups") else None
 
 
-def current(recipe: Recipe, folder: Path, present: Present) -> dict[str, Any] | None:
-    """The result in `folder` if it is still that of its recipe; what speaks against it is one line."""
+def current(recipe: Recipe, folder: RunFolder, present: Present) -> dict[str, Any] | None:
+    """The result in `folder` if it is still that of its recipe; what has changed is said in one line."""
     result = stored(recipe, folder)
     return result if result is not None and _fresh(recipe, result, present, folder) else None
 
 
-def _fresh(recipe: Recipe, result: Mapping[str, Any], present: Present, folder: Path) -> bool:
+def _fresh(recipe: Recipe, result: Mapping[str, Any], present: Present, folder: RunFolder) -> bool:
     try:
         change = present.change(recipe, result)
     except UserError as error:
@@ -76,7 +76,7 @@ class Present:
                 return f'the {split} images of "{recipe.data.name}" have changed'
         if result["backbone"].get("fingerprint") != self.weights(recipe):
             return f"the weights of {recipe.backbone.name} have changed"
-        if inputs.from_scratch(recipe) and result["groups_by"] == "crossfit":
+        if recipe.from_scratch and result["groups_by"] == "crossfit":
             return f"an earlier version ranked its classes by {recipe.backbone.name} before it was trained"
         given = groups.given(recipe.groups, found.class_names)
         if given is not None and _named(given, found.class_names) != _members(result):
@@ -88,6 +88,7 @@ class Present:
         return not expanded(recipe.data.root or recipe.data.name).exists()
 
     def data(self, recipe: Recipe) -> data.Dataset:
+        """The data set that the recipe names."""
         key = recipe.data.model_dump_json()
         if key not in self._data:
             self._data[key] = inputs.load_data(recipe, self.cache)
@@ -97,7 +98,7 @@ class Present:
         """The backbone's fingerprint."""
         key = recipe.backbone.model_dump_json()
         if key not in self._weights:
-            b = inputs.backbone(recipe, self.cache) or inputs.load_backbone(recipe, self.cache)
+            b = inputs.backbone_from_cache(recipe, self.cache) or inputs.load_backbone(recipe, self.cache)
             self._weights[key] = b.fingerprint
         return self._weights[key]
 

@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backbones import reading
 from probe.errors import UserError
 from probe.evaluation import external
-from probe.evaluation import groups as grouping
 from probe.evaluation.significance import holm
-from probe.evaluation.summary import Bench, Groups, MethodOutcome, corrected, gain_over, judge
+from probe.evaluation.summary import EvaluationSet, Groups, MethodOutcome, corrected, gain_over, summarise
 from probe.recipe import Recipe, build, group_source
 from probe.report.text import format
-from probe.runs import report
+from probe.runs import groups as grouping
+from probe.runs.folder import RunFolder, read_result
+from probe.runs.naming import label
 from probe.runs.reference import SAME
-from probe.system import checksums
 
 SCHEMA = 1
 Row = dict[str, Any]
@@ -47,11 +46,11 @@ def assemble(
 
 
 def row_of(recipe: Recipe, folder: Path, result: Mapping[str, Any], *, reused: bool) -> Row:
-    """One line of the table: a run and its statistics."""
+    """One row of the table: a run and its statistics."""
     return {
         "data": recipe.data.name,
         "backbone": recipe.backbone.name,
-        "method": recipe.label,
+        "method": label(recipe),
         "seeds": len(result["seeds"]),
         "groups_by": format.groups(result),
         "run": folder.name,
@@ -78,7 +77,7 @@ def statistics(result: Mapping[str, Any]) -> Row:
 
 
 def _correct(rows: Sequence[Row]) -> None:
-    """Holm's correction over every gain of the table: what is called clear is clear among so many looks."""
+    """Holm's correction over every gain of the table: a clear gain is clear among so many comparisons."""
     columns = [s for row in rows for s in row["statistics"].values() if s["gain"] is not None]
     for column, p in zip(columns, holm([s["gain"]["p"] for s in columns]), strict=True):
         column["gain"] = corrected(column["gain"], float(p))
@@ -116,23 +115,23 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
 
 
 def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any]:
-    """Runs that exist, each against the first one, image by image; groups are given, or the first one's."""
+    """Existing runs, each against the first, image by image; groups are given, or those of the first."""
     if len(folders) < 2:
         raise UserError("name at least two runs to compare; the first is the reference")
-    results = [report.read_result(folder) for folder in folders]
+    results = [read_result(folder) for folder in folders]
     recipes = [build(result["recipe"]) for result in results]
     predictions = [_predictions(folder) for folder in folders]
     outcomes = _paired(folders, predictions)
     names = predictions[0].class_names
-    bench = Bench(predictions[0].labels, names, _groups(groups, results[0], names))
+    eval_set = EvaluationSet(predictions[0].labels, names, _groups(groups, results[0], names))
     origin = results[0] if groups is None else grouping.origin(group_source(groups))
     origin = {key: origin.get(key) for key in ("groups_by", "groups_from")}
-    judged = [judge(outcome, bench) for outcome in outcomes]
+    judged = [summarise(outcome, eval_set) for outcome in outcomes]
     rows = []
     for i, (folder, recipe) in enumerate(zip(folders, recipes, strict=True)):
-        block: dict[str, Any] = {"test": judged[i], "seeds": outcomes[i].hits, **origin}
+        block: dict[str, Any] = {"test": judged[i], "seeds": outcomes[i].correct, **origin}
         if i > 0:
-            block |= {"reference": judged[0], "versus": gain_over(outcomes[i], outcomes[0], bench)}
+            block |= {"reference": judged[0], "versus": gain_over(outcomes[i], outcomes[0], eval_set)}
         rows.append(row_of(recipe, folder, block, reused=True))
     return assemble(rows, folders[0].name)
 
@@ -140,23 +139,23 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
 def against(result: Mapping[str, Any], folder: Path, plain: Path) -> Row:
     """A run's result, compared with the run `plain` instead, image by image and seed by seed."""
     predictions = [_predictions(path) for path in (folder, plain)]
-    mine, other = _paired([folder, plain], predictions)
+    own, erm = _paired([folder, plain], predictions)
     names = predictions[0].class_names
-    bench = Bench(predictions[0].labels, names, grouping.of_result(result, names))
-    gain = {**gain_over(mine, other, bench), "how": SAME, "run": plain.name}
-    return {**result, "reference": judge(other, bench), "versus": gain}
+    eval_set = EvaluationSet(predictions[0].labels, names, grouping.of_result(result, names))
+    gain = {**gain_over(own, erm, eval_set), "how": SAME, "run": plain.name}
+    return {**result, "reference": summarise(erm, eval_set), "versus": gain}
 
 
 def _paired(
     folders: Sequence[Path], predictions: Sequence[external.ExternalPredictions]
 ) -> list[MethodOutcome]:
-    """What each run's own method, which stands first in its file, made of the same images."""
+    """Each run's own method, which comes first in its file, on the same images."""
     outcomes = [p.outcome(next(iter(p.prediction))) for p in predictions]
     for folder, p, o in zip(folders, predictions, outcomes, strict=True):
         for what, same in (
             ("classes", p.class_names == predictions[0].class_names),
             ("test images", p.ids == predictions[0].ids),
-            ("numbers of seeds", len(o.hits) == len(outcomes[0].hits)),
+            ("numbers of seeds", len(o.correct) == len(outcomes[0].correct)),
         ):
             if not same:
                 raise UserError(
@@ -166,20 +165,14 @@ def _paired(
 
 
 def _groups(source: str | None, result: Mapping[str, Any], names: Sequence[str]) -> Groups:
-    """The groups of a file or a reference run; else those that `result` was judged with."""
+    """The groups of a file or a reference run; else those that `result` was evaluated with."""
     if source is None:
         return grouping.of_result(result, names)
     given = grouping.given(group_source(source), names)
     if given is None:
-        raise UserError(
-            f'runs that exist are not ranked anew by "{source}"; name a run folder or a JSON file'
-        )
+        raise UserError(f'existing runs are not ranked again by "{source}"; name a run folder or a JSON file')
     return given
 
 
 def _predictions(folder: Path) -> external.ExternalPredictions:
-    path = folder / "predictions.parquet"
-    if not path.is_file():
-        raise UserError(f"{folder} has no predictions.parquet, which a comparison needs; run it again")
-    checksums.check(path, reading.PREDICTIONS)
-    return external.read(path)
+    return external.read(RunFolder(folder).checked_predictions())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from probe.evaluation import metrics, predictions
-from probe.evaluation.summary import Bench, MethodOutcome, overall_gain
+from probe.evaluation.summary import EvaluationSet, MethodOutcome, overall_gain
 from probe.report.text import format
 from probe.train.lr_search import DIVERGED
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from probe.evaluation.predictions import Predictions
-    from probe.probing.exact import Fit
+    from probe.probing.problem import Fit
 
 START = "start"
-LOSS = 0.005  # of accuracy on held-out rows that is worth a word
+LOSS = 0.005  # of accuracy on held-out rows that is worth a remark
 WAYS_OUT = (
     "try a smaller train.lr, fewer train.epochs, train.start=probe, or train.wise=[0,0.5,1], which keeps the "
     "best of start, middle and end on held-out images"
@@ -25,36 +25,36 @@ WAYS_OUT = (
 
 
 def course(
-    bench: Bench,
+    eval_set: EvaluationSet,
     fits: Sequence[Fit],
-    guesses: Sequence[Predictions],
+    predicted: Sequence[Predictions],
     *,
     end: str,  # what the trained predictions are called
     probe: str | None,  # what the frozen probe's are called; None: there is none worth the name
     starts: Sequence[Tensor],  # seed by seed, N x K scores at step 0; none where the start was random
 ) -> tuple[dict[str, Any], list[str]]:
-    """The `training` block of result.json, and what must be said about it."""
-    last = predictions.outcome(guesses, bench.labels, end)
-    frozen = None if probe is None else predictions.outcome(guesses, bench.labels, probe)
-    rows = [predictions.from_scores(s, bench.labels, START, seed) for seed, s in enumerate(starts)]
-    first = predictions.outcome(rows, bench.labels, START) if rows else None
+    """The `training` block of the result, and the remarks about it."""
+    last = predictions.outcome(predicted, eval_set.labels, end)
+    frozen = None if probe is None else predictions.outcome(predicted, eval_set.labels, probe)
+    rows = [predictions.from_scores(s, eval_set.labels, START, seed) for seed, s in enumerate(starts)]
+    first = predictions.outcome(rows, eval_set.labels, START) if rows else None
     before = first or frozen
-    gain = None if before is None else overall_gain(last, before, bench)
+    gain = None if before is None else overall_gain(last, before, eval_set)
     block = {
         "from": fits[0].record["settings"]["start"],
-        "start": _accuracy(first, bench),
-        "probe": _accuracy(frozen, bench),
-        "end": _accuracy(last, bench),
+        "start": _accuracy(first, eval_set),
+        "probe": _accuracy(frozen, eval_set),
+        "end": _accuracy(last, eval_set),
         "gain": gain,  # of the end over the start, or over the probe where the start was random
         "settings": fits[0].record["settings"],
     }
     return block, [*_harm(gain, "start" if first else "frozen probe", fits), *_search(fits)]
 
 
-def _accuracy(outcome: MethodOutcome | None, bench: Bench) -> dict[str, float] | None:
+def _accuracy(outcome: MethodOutcome | None, eval_set: EvaluationSet) -> dict[str, float] | None:
     if outcome is None:
         return None
-    counts = metrics.count(outcome.hits, bench.labels, len(bench.class_names))
+    counts = metrics.count(outcome.correct, eval_set.labels, len(eval_set.class_names))
     return {name: metrics.overall(counts)[name] for name in ("top1", "mean_per_class")}
 
 
@@ -66,11 +66,13 @@ def _harm(gain: dict[str, Any] | None, before: str, fits: Sequence[Fit]) -> list
     held = [fit.record["held_out"] for fit in fits if "held_out" in fit.record]
     fell = sum(row["start"] - row["end"] for row in held) / max(1, len(held))
     if fell > LOSS:
-        return [f"training ended {100 * fell:.1f} points below its start on held-out images; {WAYS_OUT}"]
+        return [
+            f"training ended {format.percent(fell)} points below its start on held-out images; {WAYS_OUT}"
+        ]
     return []
 
 
 def _search(fits: Sequence[Fit]) -> list[str]:
-    """Rates that could not even be tried; that they do harm for a few steps is usual, and no news."""
+    """Rates that diverged; that a rate does harm for a few steps is usual, and needs no remark."""
     why = {fit.record["search"]["why"] for fit in fits if "search" in fit.record}
     return [f"learning rate: {DIVERGED}"] if DIVERGED in why else []

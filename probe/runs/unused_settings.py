@@ -17,13 +17,14 @@ from probe.recipe import Recipe
 
 @dataclass(frozen=True)
 class Rule:
-    """Keys (or whole sections), when they act, and what to know where they do not."""
+    """Keys (or whole sections), when they have an effect, and what to say where they have none."""
 
     keys: tuple[str, ...]
     acts: Callable[[Recipe], bool]
     otherwise: str
 
     def covers(self, key: str) -> bool:
+        """Is this dotted key one of the rule's, or inside one?"""
         return any(key == own or key.startswith(f"{own}.") for own in self.keys)
 
 
@@ -33,20 +34,14 @@ def _owns_head(r: Recipe) -> bool:
 
 
 def _unscaled_head(r: Recipe) -> bool:
-    """One whose weights have a direction, or a place, and no size that a strength could be about."""
+    """Do the head's weights have a direction, or a place, and no size that l2 could penalise?"""
     takes = methods.inner(r.method.name, r.method.params).takes
     return _owns_head(r) or r.train.head == "cosine" or (r.train.head == "auto" and takes == "cosines")
 
 
-def _from_scratch(r: Recipe) -> bool:
-    from probe.runs.inputs import from_scratch  # which imports torch
-
-    return from_scratch(r)
-
-
 def _optimizer(r: Recipe) -> str:
     """What is used where none is given: `probe.train.family_defaults` and `probe.train.sgd`."""
-    return r.train.optimizer or ("adamw" if r.finetune and not _from_scratch(r) else "sgd")
+    return r.train.optimizer or ("adamw" if r.finetune and not r.from_scratch else "sgd")
 
 
 def _starts_from_solver(r: Recipe) -> bool:
@@ -99,13 +94,13 @@ RULES = (
     ),
     Rule(
         ("solver",),
-        lambda r: not _from_scratch(r),
+        lambda r: not r.from_scratch,
         "a net that is trained from scratch has no features to solve anything on",
     ),
     Rule(
         ("train.head",), lambda r: not _owns_head(r), "this method's loss has a head of its own, and no other"
     ),
-    Rule(("solver.grid",), lambda r: r.solver.l2 is None, "solver.l2 is given, so no strength is searched"),
+    Rule(("solver.grid",), lambda r: r.solver.l2 is None, "solver.l2 is given, so none is searched"),
     Rule(("solver.tol",), lambda r: r.solver.name == "lbfgs", "it is for --solver lbfgs"),
     Rule(("train.momentum",), lambda r: _optimizer(r) != "adamw", "adamw has none; it is for sgd"),
     Rule(("train.micro_batch",), _fits_batch, "a batch is smaller; give at most train.batch_size"),

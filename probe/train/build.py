@@ -13,7 +13,6 @@ from probe.methods.base import Method
 from probe.recipe import MethodConfig as Choice
 from probe.recipe import Recipe
 from probe.recipe.train_settings import TrainConfig
-from probe.runs.inputs import from_scratch
 from probe.train.model.network import OwnHead
 from probe.train.parallel import deepspeed_config
 from probe.train.seeding import seed as stream
@@ -39,7 +38,7 @@ def check_recipe(recipe: Recipe) -> None:
     """The same for a whole recipe, of fine-tuning or of `solver: sgd`."""
     check(recipe.method, recipe.train)
     loss = methods.inner(recipe.method.name, recipe.method.params)
-    if recipe.train.start in ("means", "probe") and from_scratch(recipe):
+    if recipe.train.start in ("means", "probe") and recipe.from_scratch:
         # Each seed draws its own weights, and the features at hand are those of none of them.
         raise UserError(
             f"start: {recipe.train.start} needs features worth having, and {recipe.backbone.name} is trained "

@@ -38,7 +38,7 @@ from probe.train.seeding import seed as stream
 
 if TYPE_CHECKING:
     from probe.methods.base import Method
-    from probe.probing.exact import ProbeProblem
+    from probe.probing.problem import ProbeProblem
 
 JUDGES = 1000  # held-out rows that a search for the rate looks at, at most
 

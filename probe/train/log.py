@@ -10,6 +10,8 @@ from typing import Any
 from backbones import reading
 from probe.system.atomic import make_folder, named_failures, write_atomic
 
+FILE = "log.jsonl"  # of a training's folder, and of a run's
+
 
 class Log:
     """Buffers lines in memory; `flush` appends them. With no file, lines are only kept."""

@@ -33,6 +33,7 @@ from probe.train.evaluate import logits
 from probe.train.inputs import augment
 from probe.train.inputs.loaders import Feed
 from probe.train.inputs.sampler import Sampler
+from probe.train.log import FILE as LOG
 from probe.train.log import Log
 from probe.train.model import batchnorm
 from probe.train.model.network import Network
@@ -92,7 +93,7 @@ class Training:
         self.show, self.between_checkpoints = show and self.rank == 0, between_checkpoints
         self.search, self.about = search, about
         self.batch_size = settings.batch_size or BATCH
-        self.log = Log(folder / "log.jsonl" if folder is not None and self.rank == 0 else None)
+        self.log = Log(folder / LOG if folder is not None and self.rank == 0 else None)
         self._prepare()
 
     def _prepare(self) -> None:

@@ -9,7 +9,6 @@ curvature of cross-entropy is at most 1/2 and one learning rate suits every back
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,7 @@ from probe.train.loop import Task, Training
 from probe.train.model.network import Network
 
 if TYPE_CHECKING:
-    from probe.probing.exact import Fit, ProbeProblem
+    from probe.probing.problem import Fit, ProbeProblem
     from probe.recipe import MethodConfig, SolverConfig
 
 EPOCHS = 60
@@ -55,7 +54,7 @@ def probe_sgd(
     show: bool = True,
 ) -> Fit:
     """A head trained by SGD. `held` rows choose the strength and, with `keep: best`, the epoch."""
-    from probe.probing.exact import Fit, with_frequency
+    from probe.probing.problem import Fit
 
     settings = settings or TrainConfig()
     check(method, settings)
@@ -63,7 +62,7 @@ def probe_sgd(
         raise UserError("sample weights are for the exact solver; use solver lbfgs")
     if settings.augment != TrainConfig().augment:
         raise UserError("augmentation changes images, and cached features have none; fine-tune instead")
-    method = with_frequency(problem, method, solver, held)
+    method = _with_frequency(problem, method, solver, held)
     kept = np.setdiff1d(np.arange(len(problem.y)), held) if settings.selects else np.arange(len(problem.y))
     plan = _plan(problem, method, settings, kept, seed)
     searched = plan.head.sized and settings.weight_decay is None
@@ -176,10 +175,9 @@ def _training(
 def inner_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int64]) -> Any:
     """The loss inside the method, with the exact statistics of these rows."""
     from probe import methods
-    from probe.recipe import MethodConfig as Choice
+    from probe.probing.settings import LossChoice
 
-    name, params = methods.catalogue.resolve(method.name, method.params)[1]
-    return problem.loss(Choice(name=name, **params), rows)
+    return problem.loss(LossChoice(*methods.catalogue.resolve(method.name, method.params)[1]), rows)
 
 
 class FrozenRows(AdjustedCrossEntropy):
@@ -208,23 +206,36 @@ def _strength(
 ) -> dict[str, Any]:
     """The given strength, or the one that validates best by the exact solver: with the method's rows or,
     where it has none, plain cross-entropy's. The strength belongs to the features more than to the loss."""
-    from probe.probing import exact
-    from probe.solve import logistic
+    from probe.probing.select_l2 import logistic_path, select_l2
 
-    def path(kept: NDArray[np.int64]) -> Any:
-        adjustment = inner_loss(problem, method, kept).adjustment()
-        X, y = exact.part(problem.X, kept), problem.y[kept]
-        heads = logistic.LogisticSolver(X, y, problem.num_classes, adjustment=adjustment, basis=problem.basis)
-        return partial(heads.path, tol=exact.ROUGH)
+    path = logistic_path(problem, lambda rows: inner_loss(problem, method, rows))
+    return select_l2(problem, solver, held, path)
 
-    return exact.strength(problem, solver, held, path)
+
+def _with_frequency(
+    problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
+) -> MethodConfig:
+    """The same method with the effective frequencies of the loss inside it filled in, where it has such."""
+    from probe import methods
+    from probe.probing.exact import with_frequency
+    from probe.probing.settings import LossChoice
+    from probe.recipe import MethodConfig as Choice
+    from probe.recipe.grammar import INNER
+
+    loss = LossChoice(*methods.catalogue.resolve(method.name, method.params)[1])
+    filled = with_frequency(problem, loss, solver, held)
+    if filled is loss:
+        return method
+    if loss.name == method.name:
+        return Choice(name=loss.name, **filled.params)
+    return Choice(name=method.name, **{**method.params, INNER: {"name": loss.name, **filled.params}})
 
 
 def _rows(problem: ProbeProblem, rows: NDArray[np.int64]) -> Any:
     """The chosen rows as the head sees them; everything is not copied."""
-    from probe.probing.exact import part
+    from probe.probing.problem import take_rows
 
-    return problem.X if len(rows) == len(problem.y) else part(problem.X, rows)
+    return problem.X if len(rows) == len(problem.y) else take_rows(problem.X, rows)
 
 
 def _held_feed(problem: ProbeProblem, held: NDArray[np.int64], ease: Scaling) -> FeatureFeed:

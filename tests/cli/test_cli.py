@@ -77,7 +77,7 @@ def test_extract_fills_the_cache_that_ls_lists_verify_checks_and_rm_empties(colo
     place = ["--cache", tmp_path / "cache"]
     words = ["extract", "--image-size", "32", "--data", colours, *place]
     assert "images/s" in invoke(*words).output
-    assert "already there" in invoke(*words).output
+    assert "cached" in invoke(*words).output
     assert [row["cached"] for row in json.loads(invoke(*words, "--json").output)] == [True, True]
     listed = json.loads(invoke("cache", "ls", "--json", *place).output)
     assert sorted(row["rows"] for row in listed) == [32, 60]

@@ -99,7 +99,7 @@ def test_predictions_in_any_text_type_are_read_by_name(tmp_path):
 def test_predictions_that_mix_names_and_numbers_are_refused_unless_the_names_are_listed(tmp_path):
     table = pa.table({"id": ["a", "b"], "label": ["dog", "cat"], "prediction": [0, 1]})
     pq.write_table(table, tmp_path / "p.parquet")
-    with pytest.raises(UserError, match="names in one column and numbers in the other"):
+    with pytest.raises(UserError, match="names in one column and integers in the other"):
         external.read(tmp_path / "p.parquet")
     pq.write_table(
         table.replace_schema_metadata({"class_names": json.dumps(["dog", "cat"])}), tmp_path / "p.parquet"

@@ -92,7 +92,7 @@ def test_a_whole_set_without_its_launcher_says_who_writes(world):
 def test_a_meeting_place_alone_is_no_world(world):
     done = probe_process(*extract_words(world), env={"MASTER_ADDR": "host", "MASTER_PORT": "1"})
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("already there") == 2
+    assert done.stdout.count("cached") == 2
 
 
 @pytest.mark.parametrize("size", ["x", "", "-1", "9" * 5000])

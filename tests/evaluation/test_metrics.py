@@ -69,20 +69,20 @@ def test_gini_is_the_mean_over_pairs_and_ignores_the_order_of_classes(accuracy, 
 
 
 def test_calibration_error_by_hand_and_in_plain_python():
-    confidence, hits = np.array([0.9, 0.9, 0.6, 0.6]), np.array([True, False, True, True])
+    confidence, correct = np.array([0.9, 0.9, 0.6, 0.6]), np.array([True, False, True, True])
     # bin of 0.9: accuracy 1/2; bin of 0.6: accuracy 1; half the images each
-    assert metrics.calibration_error(confidence, hits) == pytest.approx(0.5 * 0.4 + 0.5 * 0.4)
+    assert metrics.calibration_error(confidence, correct) == pytest.approx(0.5 * 0.4 + 0.5 * 0.4)
     rng = np.random.default_rng(0)
-    confidence, hits = rng.random(500), rng.random(500) < 0.5
+    confidence, correct = rng.random(500), rng.random(500) < 0.5
     total = 0.0
     for b in range(15):
         inside = [i for i in range(500) if b / 15 < confidence[i] <= (b + 1) / 15]
         if inside:
-            gap = sum(hits[i] for i in inside) / len(inside) - sum(confidence[i] for i in inside) / len(
+            gap = sum(correct[i] for i in inside) / len(inside) - sum(confidence[i] for i in inside) / len(
                 inside
             )
             total += abs(gap) * len(inside) / 500
-    assert metrics.calibration_error(confidence, hits) == pytest.approx(total)
+    assert metrics.calibration_error(confidence, correct) == pytest.approx(total)
 
 
 def test_a_perfectly_sure_and_right_model_is_calibrated():

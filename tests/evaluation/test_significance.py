@@ -16,7 +16,7 @@ ONE = np.ones((1, 1))
 def estimate(values, labels=None, weights=ONE, scale=GAIN):
     values = np.atleast_2d(values)
     labels = np.zeros(values.shape[1], dtype=int) if labels is None else labels
-    return sig.estimates(sig.tally(values, labels, weights.shape[1], scale), weights)
+    return sig.estimates(sig.class_moments(values, labels, weights.shape[1], scale), weights)
 
 
 def won_and_lost(won, lost, images):
@@ -98,7 +98,7 @@ def test_two_seeds_never_make_a_tiny_p_value_of_nothing():
     for _ in range(100):
         right = rng.binomial(images, 0.75 + 0.03 * rng.normal(size=(2, 2, pairs)))  # method x seed x pair
         gain = (right[0] - right[1]) / images
-        t = sig.Tally(GAIN, np.full(pairs, images), gain, gain.mean(axis=0), full / 2, full, full)
+        t = sig.ClassMoments(GAIN, np.full(pairs, images), gain, gain.mean(axis=0), full / 2, full, full)
         smallest = min(smallest, sig.estimates(t, np.eye(pairs)).p.min())
     assert smallest > 1e-6
 
@@ -136,7 +136,7 @@ def test_classes_of_one_image_are_lent_the_spread_of_all():
 
 
 def test_a_class_without_images_is_left_out():
-    t = sig.tally(np.ones((1, 4)), np.array([0, 0, 1, 1]), 3, ACCURACY)
+    t = sig.class_moments(np.ones((1, 4)), np.array([0, 0, 1, 1]), 3, ACCURACY)
     weights = np.stack(list(sig.weightings(np.array([2, 2, 0]), {"few": [2]}).values()))
     e = sig.estimates(t, weights)
     assert e.mean.tolist() == [1, 1, 0]

@@ -61,6 +61,11 @@ def test_a_saved_classifier_predicts_the_same_after_loading(solver, scaling, tmp
         ({"method": "center"}, "no effect"),
         ({"method": "mr2", "solver": "knn"}, "minimises no loss"),
         ({"solver": "sgd"}, "sgd"),
+        ({"solver": "lbgfs"}, 'not an exact solver; did you mean "lbfgs"'),
+        ({"l2": 0.0}, "l2 must be greater than 0"),
+        ({"l2": float("nan")}, "l2 must be greater than 0"),
+        ({"solver": "knn", "k": 0}, "k must be greater than 0"),
+        ({"tol": 1.0}, "tol must be at least 0"),
         ({"scaling": "std"}, "standard"),
         ({"method": "mr2", "method_params": {"c": float("inf")}}, "number"),
     ],
@@ -68,6 +73,14 @@ def test_a_saved_classifier_predicts_the_same_after_loading(solver, scaling, tmp
 def test_what_would_silently_be_another_method_is_refused(options, message):
     with pytest.raises(UserError, match=message):
         ProbeClassifier(**options).fit(X, NAMES)
+
+
+def test_a_method_may_be_written_as_in_a_recipe():
+    written = ProbeClassifier(method="la(tau=0.5)").fit(X[20:], NAMES[20:])
+    given = ProbeClassifier(method="la", method_params={"tau": 0.5}).fit(X[20:], NAMES[20:])
+    plain = ProbeClassifier(method="la").fit(X[20:], NAMES[20:])
+    assert torch.equal(written.head_.tensors["bias"], given.head_.tensors["bias"])
+    assert not torch.equal(written.head_.tensors["bias"], plain.head_.tensors["bias"])
 
 
 def test_effective_frequencies_need_no_validation_split():

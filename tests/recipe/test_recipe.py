@@ -4,6 +4,7 @@ import pytest
 
 from probe import recipe
 from probe.errors import UserError
+from probe.runs.naming import slug
 from tests.support import ROOT
 
 
@@ -40,7 +41,7 @@ def test_the_digest_follows_every_setting():
 
 def test_a_slug_is_a_safe_file_name():
     r = recipe.build({"backbone": "timm:a/b c", "data": "../some/où $(x)", "method": "mr2"})
-    assert r.slug.startswith("timm-a-b-c-o-x-mr2-")
+    assert slug(r).startswith("timm-a-b-c-o-x-mr2-")
 
 
 def test_groups_come_from_a_ranking_a_file_or_a_run():
@@ -74,6 +75,52 @@ def test_mistakes_are_one_line(content, message):
     assert "\n" not in str(caught.value)
 
 
+def test_all_mistakes_are_told_in_one_line():
+    content = {
+        "metod": "mr2",
+        "method": "drw(ldam",
+        "solver": {"l3": 1, "tol": 7},
+        "train": {"micro_batch": -1, "wise": [2, 3]},
+        "groups": "crosfit",
+        "data": {"imbalance": float("nan")},
+    }
+    with pytest.raises(UserError) as caught:
+        recipe.build(content)
+    line = str(caught.value)
+    assert line.startswith("recipe: 8 mistakes: (1) ")
+    assert "\n" not in line
+    for told in (
+        'unknown key "metod"; did you mean "method"',
+        'method "drw(ldam": a parenthesis is not closed',
+        'unknown key "solver.l3"; did you mean "l2"',
+        "solver.tol: ",
+        "train.micro_batch",  # told once, though it may be a number or a word
+        "train.wise.0: ",
+        'groups: "crosfit" is not a ranking; did you mean "crossfit"',
+        "data.imbalance: nan is not a finite number",
+    ):
+        assert line.count(told) == 1
+
+
+def test_one_mistake_reads_as_it_always_did():
+    with pytest.raises(UserError) as caught:
+        recipe.build({"seeds": 0})
+    assert str(caught.value) == "recipe: seeds: Input should be greater than 0 (given 0)"
+    with pytest.raises(UserError, match=r'^method "drw\(ldam": a parenthesis is not closed'):
+        recipe.build({"method": "drw(ldam"})
+
+
+def test_a_file_that_is_no_recipe_does_not_fill_the_screen():
+    with pytest.raises(UserError, match=r"^recipe: 2000 mistakes: .*; and 1990 more$") as caught:
+        recipe.build({f"k{i}": i for i in range(2000)})
+    assert len(str(caught.value)) < 2000
+
+
+def test_every_malformed_override_is_named():
+    with pytest.raises(UserError, match=r'2 mistakes: \(1\) "seeds 5" is not.*\(2\) method=\[: '):
+        recipe.override({}, ["seeds 5", "seeds=2", "method=["])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -94,7 +141,7 @@ def test_bad_files_are_one_line(tmp_path, text, message):
 def test_a_missing_recipe_and_a_malformed_override_are_named(tmp_path):
     with pytest.raises(UserError, match=r"cannot read recipe .*no\.yaml"):
         recipe.read(tmp_path / "no.yaml")
-    with pytest.raises(UserError, match='"seeds 5" is no override'):
+    with pytest.raises(UserError, match='"seeds 5" is not an override'):
         recipe.override({}, ["seeds 5"])
 
 
@@ -117,9 +164,9 @@ def test_every_shipped_recipe_is_valid_and_names_what_exists(path):
     ("text", "complaint"),
     [
         ("method: {name: mr2, lam: 2001-01-01}", "is a date"),
-        ("method: {name: mr2, lam: .nan}", "no finite number"),
+        ("method: {name: mr2, lam: .nan}", "not a finite number"),
         ("method: {name: mr2, lam: 99999999999999999999}", "too large"),
-        ('train: {augment: {alpha: "inf"}}', "no finite number"),
+        ('train: {augment: {alpha: "inf"}}', "not a finite number"),
         ('train: {batch_size: "99999999999999999999"}', "too large"),
         ('data: "a\\0b"', "no file can"),
         ('data: "\\ud800"', "no file can"),
@@ -135,5 +182,5 @@ def test_a_recipe_holds_only_what_a_result_can_carry(tmp_path, text, complaint):
 
 
 def test_a_long_name_still_makes_a_folder(tmp_path):
-    slug = recipe.build({"data": "x" * 5000, "backbone": "timm:" + "y" * 5000}).slug
-    (tmp_path / slug).mkdir()
+    long = recipe.build({"data": "x" * 5000, "backbone": "timm:" + "y" * 5000})
+    (tmp_path / slug(long)).mkdir()

@@ -8,7 +8,7 @@ import pytest
 from probe.evaluation import groups as grouping
 from probe.evaluation import metrics
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
-from probe.evaluation.summary import Bench, MethodOutcome, gain_over, judge
+from probe.evaluation.summary import EvaluationSet, MethodOutcome, gain_over, summarise
 
 
 def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16, seeds=2):
@@ -35,7 +35,7 @@ def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16
     }
     reference = np.stack([z.argmax(1) == test_y for z, _ in heads["erm"]])
     groups = grouping.thirds(metrics.count(reference, test_y, num_classes).accuracy)
-    bench = Bench(test_y, names, groups, np.bincount(train_y))
+    eval_set = EvaluationSet(test_y, names, groups, np.bincount(train_y))
     outcomes = {
         m: MethodOutcome(
             m,
@@ -65,9 +65,9 @@ def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16
         "timing": {"features": 1.5, "probe": 0.5, "total": 2.0},
         "groups_by": "crossfit",
         "remarks": ["features are frozen, so the representation term has no effect"],
-        "test": judge(outcomes["mr2"], bench),
-        "reference": judge(outcomes["erm"], bench),
-        "versus": gain_over(outcomes["mr2"], outcomes["erm"], bench),
+        "test": summarise(outcomes["mr2"], eval_set),
+        "reference": summarise(outcomes["erm"], eval_set),
+        "versus": gain_over(outcomes["mr2"], outcomes["erm"], eval_set),
         "margins": {
             "smallest": {"class": names[0], "gamma": 0.9},
             "largest": {"class": names[-1], "gamma": 1.1},

@@ -10,7 +10,8 @@ from PIL import Image
 from probe.cli import main
 from probe.errors import UserError
 from probe.recipe import build
-from probe.runs import compare, report
+from probe.runs import compare
+from probe.runs.folder import read_result
 from probe.runs.staleness import Present
 from probe.runs.table import of_runs
 
@@ -68,7 +69,7 @@ def test_the_table_shows_what_the_runs_found(place):
     root, _, answer = place
     _, comparison = comparison_of(root)
     erm, mr2 = comparison["rows"]
-    result = report.read_result(root / "runs" / mr2["run"])
+    result = read_result(root / "runs" / mr2["run"])
     assert mr2["statistics"]["hard"]["accuracy"] == result["test"]["groups"]["hard"]["accuracy"]
     assert mr2["statistics"]["hard"]["gain"]["mean"] == result["versus"]["gain"]["hard"]["mean"]
     assert erm["statistics"]["overall"]["gain"] is None
@@ -141,7 +142,7 @@ def test_a_run_is_stale_when_its_images_changed_under_the_same_path(small_grid, 
 def test_a_run_is_stale_when_its_weights_or_its_groups_are_others_now(place):
     root = place[0]
     _, mr2 = folders(root)
-    result, present = report.read_result(mr2), Present(root / "cache")
+    result, present = read_result(mr2), Present(root / "cache")
     recipe = build(result["recipe"])
     assert present.change(recipe, result) is None
     other = {**result, "backbone": {**result["backbone"], "fingerprint": "of other weights"}}
@@ -197,7 +198,7 @@ def test_runs_can_be_compared_by_their_folders(place):
     root = place[0]
     erm, mr2 = folders(root)
     comparison = of_runs([erm, mr2])
-    result = report.read_result(mr2)
+    result = read_result(mr2)
     gain = comparison["rows"][1]["statistics"]["hard"]["gain"]
     assert comparison["reference"] == erm.name
     assert gain["mean"] == pytest.approx(result["versus"]["gain"]["hard"]["mean"])
@@ -208,7 +209,7 @@ def test_runs_that_do_not_match_are_refused_in_one_line(place, tmp_path):
     erm, mr2 = folders(root)
     with pytest.raises(UserError, match="at least two runs"):
         of_runs([erm])
-    with pytest.raises(UserError, match="is no run"):
+    with pytest.raises(UserError, match="is not a run"):
         of_runs([erm, tmp_path])
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -277,7 +278,7 @@ def test_report_writes_the_page_and_the_plots_again(place):
     assert "<svg" in (mr2 / "plots" / "class-accuracy.svg").read_text()
     answer = CliRunner().invoke(main, ["report", str(mr2 / "predictions.parquet"), "--json"], env=environment)
     (again,) = json.loads(answer.stdout)
-    own = report.read_result(mr2)
+    own = read_result(mr2)
     assert again["test"]["top1"] == pytest.approx(own["test"]["top1"])
     assert again["versus"]["gain"]["overall"]["mean"] == pytest.approx(
         own["versus"]["gain"]["overall"]["mean"]
@@ -288,7 +289,7 @@ def test_report_writes_the_page_and_the_plots_again(place):
 def test_a_report_of_nothing_is_one_line(tmp_path):
     answer = CliRunner().invoke(main, ["report", str(tmp_path)])
     assert answer.exit_code == 2
-    assert "is no run" in answer.stderr
+    assert "is not a run" in answer.stderr
     assert answer.stderr.count("\n") == 1
     assert not any(tmp_path.iterdir())
 
@@ -296,7 +297,7 @@ def test_a_report_of_nothing_is_one_line(tmp_path):
 def test_a_training_whose_erm_failed_is_compared_with_nothing_and_that_is_said(place):
     root = place[0]
     _, mr2 = folders(root)
-    result = report.read_result(mr2)
+    result = read_result(mr2)
     r = build({**result["recipe"], "solver": {"name": "sgd"}})
     cells = [
         compare.Cell(r.plain, root / "none", None, error="it broke"),

@@ -11,6 +11,8 @@ from probe import recipe
 from probe.cli import main
 from probe.errors import UserError
 from probe.runs import staleness
+from probe.runs.folder import RunFolder
+from probe.runs.naming import slug
 from probe.train import checkpoint
 from tests.support.painted_images import COLOURS, paint
 
@@ -156,11 +158,11 @@ def test_a_strangers_checkpoint_is_not_gone_on_from(tmp_path, monkeypatch):
 
 def test_a_strangers_run_is_no_stored_answer(tmp_path, monkeypatch):
     wanted = recipe.build({"backbone": "cifar-resnet20", "data": "digits", "method": "erm"})
-    folder = tmp_path / wanted.slug
+    folder = tmp_path / slug(wanted)
     folder.mkdir()
     if os.geteuid() == 0:
         os.chown(folder, STRANGER, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
     with pytest.raises(UserError, match="another user"):
-        staleness.stored(wanted, folder)
+        staleness.stored(wanted, RunFolder(folder))

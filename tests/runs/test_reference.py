@@ -14,6 +14,7 @@ from probe.cli import main
 from probe.errors import UserError
 from probe.evaluation import groups
 from probe.report.text import run as terminal
+from probe.runs.naming import label, slug
 from probe.runs.run import run
 from probe.runs.staleness import Present
 from tests.support.stored_runs import accuracy, predictions
@@ -36,13 +37,13 @@ def scratch(colours, **more):
 def trainings(monkeypatch):
     """The labels of all that is trained, in order."""
     seen = []
-    real = probe.runs.run.learn
+    real = probe.runs.run.fit
 
     def watched(recipe, *arguments):
-        seen.append(recipe.label)
+        seen.append(label(recipe))
         return real(recipe, *arguments)
 
-    monkeypatch.setattr("probe.runs.run.learn", watched)
+    monkeypatch.setattr("probe.runs.run.fit", watched)
     return seen
 
 
@@ -60,13 +61,13 @@ def test_versus_same_trains_erm_alike_and_pairs_by_image_and_seed(colours, cache
     assert trainings == ["erm-sgd", "mr2-sgd"]
     gain = done.result["versus"]
     erm = recipe.build(content(colours, method="erm"))
-    assert (gain["method"], gain["how"], gain["run"]) == ("erm", "same training", erm.slug)
-    mine, other = predictions(done.folder, "erm"), predictions(tmp_path / erm.slug, "erm-sgd")
+    assert (gain["method"], gain["how"], gain["run"]) == ("erm", "same training", slug(erm))
+    mine, other = predictions(done.folder, "erm"), predictions(tmp_path / slug(erm), "erm-sgd")
     for name in ("id", "seed", "prediction"):
         assert np.array_equal(mine[name], other[name])
-    apart = accuracy(done.folder, "mr2-sgd") - accuracy(tmp_path / erm.slug, "erm-sgd")
+    apart = accuracy(done.folder, "mr2-sgd") - accuracy(tmp_path / slug(erm), "erm-sgd")
     assert gain["gain"]["overall"]["mean"] == pytest.approx(apart)
-    assert any(erm.slug in remark for remark in done.result["remarks"])
+    assert any(slug(erm) in remark for remark in done.result["remarks"])
     page = (done.folder / "report.html").read_text()
     assert "erm (same training)" in page
     with redirect_stdout(io.StringIO()) as out:
@@ -167,11 +168,11 @@ def from_scratch(colours, cache, tmp_path_factory):
 def test_a_net_from_scratch_is_compared_with_erm_from_scratch(from_scratch, colours):
     result, out = from_scratch.result, from_scratch.folder.parent
     erm = recipe.build(scratch(colours, method="erm"))
-    assert (result["versus"]["how"], result["versus"]["run"]) == ("same training", erm.slug)
-    assert accuracy(from_scratch.folder, "erm") == accuracy(out / erm.slug, "erm-finetune")
-    plain = json.loads((out / erm.slug / "result.json").read_text())
+    assert (result["versus"]["how"], result["versus"]["run"]) == ("same training", slug(erm))
+    assert accuracy(from_scratch.folder, "erm") == accuracy(out / slug(erm), "erm-finetune")
+    plain = json.loads((out / slug(erm) / "result.json").read_text())
     assert plain["versus"] is None
-    assert set(predictions(out / erm.slug)["method"]) == {"erm-finetune"}
+    assert set(predictions(out / slug(erm))["method"]) == {"erm-finetune"}
 
 
 def test_its_classes_are_ranked_by_rows_that_the_ranking_training_did_not_see(from_scratch, colours):
@@ -208,13 +209,12 @@ def test_runs_ranked_by_an_untrained_net_are_run_again(from_scratch, colours, ca
 
 
 def test_given_weights_make_a_net_a_pretrained_one(tmp_path):
-    from probe.runs.inputs import from_scratch
     from probe.runs.reference import how
 
     content = {"backbone": "cifar-resnet20", "finetune": True, "method": "mr2"}
-    assert from_scratch(recipe.build(content))
+    assert recipe.build(content).from_scratch
     trained = recipe.build({**content, "backbone": {"name": "cifar-resnet20", "weights": "mine.safetensors"}})
-    assert not from_scratch(trained)
+    assert not trained.from_scratch
     assert how(trained) == "frozen probe"
 
 

@@ -12,8 +12,8 @@ import probe
 from probe import recipe
 from probe.errors import UserError
 from probe.heads import fitted
+from probe.runs.folder import read_result
 from probe.runs.predict import predict
-from probe.runs.report import read_result
 from probe.runs.run import run
 from probe.system import digest_index
 from tests.support.stored_runs import accuracy, predictions

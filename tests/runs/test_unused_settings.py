@@ -7,6 +7,7 @@ from probe import recipe
 from probe.cli import main
 from probe.errors import UserError
 from probe.runs import run, unused_settings
+from probe.runs.strategy import choose
 
 TRAINED = {"solver": "sgd", "method": "erm"}
 TUNED = {"finetune": True, "method": "erm"}
@@ -54,7 +55,7 @@ SCRATCH = {"backbone": "cifar-resnet20"}
 )
 def test_a_setting_that_nothing_reads_is_refused_before_anything_is_computed(content, key, why):
     with pytest.raises(UserError) as caught:
-        run.check(recipe.build(content))
+        run.check(choose(recipe.build(content)))
     said = str(caught.value)
     assert said.startswith("settings without effect")
     assert key in said
@@ -83,26 +84,28 @@ def test_a_setting_that_nothing_reads_is_refused_before_anything_is_computed(con
 )
 def test_what_acts_passes_and_so_does_a_resolved_recipe_run_again(content, tmp_path):
     first = recipe.build(content)
-    run.check(first)
+    run.check(choose(first))
     (tmp_path / "recipe.yaml").write_text(first.to_yaml())  # names every key, defaults too
-    run.check(recipe.build(recipe.read(tmp_path / "recipe.yaml")))
+    run.check(choose(recipe.build(recipe.read(tmp_path / "recipe.yaml"))))
 
 
 def test_every_idle_setting_is_named_at_once():
     with pytest.raises(UserError, match=r"train.epochs=3.*solver.k=5.*data.profile=step"):
-        run.check(recipe.build({"train": {"epochs": 3}, "solver": {"k": 5}, "data": {"profile": "step"}}))
+        run.check(
+            choose(recipe.build({"train": {"epochs": 3}, "solver": {"k": 5}, "data": {"profile": "step"}}))
+        )
 
 
 def test_a_parameter_alone_is_one_of_the_default_method():
     alone = recipe.build(recipe.override({}, ["method.lam=0.05"]))
     assert (alone.method.name, alone.method.params) == ("mr2", {"lam": 0.05})
     assert alone.digest == recipe.build({"method": {"name": "mr2", "lam": 0.05}}).digest
-    run.check(alone)
+    run.check(choose(alone))
     lossless = recipe.build(recipe.override({"solver": "knn"}, ["method.lam=0.05"]))
     with pytest.raises(UserError, match='erm has no parameter "lam"'):
-        run.check(lossless)
+        run.check(choose(lossless))
     with pytest.raises(UserError, match='mr2 has no parameter "rho"'):
-        run.check(recipe.build(recipe.override({}, ["method.rho=0.05"])))
+        run.check(choose(recipe.build(recipe.override({}, ["method.rho=0.05"]))))
 
 
 def test_what_several_processes_do_for_an_exact_solve_is_said_and_not_refused(monkeypatch):
@@ -122,3 +125,15 @@ def test_rules_name_keys_that_exist():
     for rule in unused_settings.RULES:
         for own in rule.keys:
             assert any(key == own or key.startswith(f"{own}.") for key in keys), own
+
+
+def test_checks_of_method_and_settings_are_told_together():
+    r = recipe.build({"method": "focal", "train": {"epochs": 3}, "solver": {"k": 5}})
+    with pytest.raises(
+        UserError, match=r"2 mistakes: \(1\) focal has no exact solver.*train.epochs=3.*solver.k"
+    ):
+        run.check(choose(r))
+    unknown = recipe.build({"method": "mr3", "train": {"epochs": 3}})
+    with pytest.raises(UserError, match=r'there is no method "mr3"') as caught:
+        run.check(choose(unknown))
+    assert str(caught.value).count("mr3") == 1

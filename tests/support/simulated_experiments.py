@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from probe.evaluation.summary import Bench, MethodOutcome, gain_over, judge
+from probe.evaluation.summary import EvaluationSet, MethodOutcome, gain_over, summarise
 
 WHAT = ("overall", "mean_per_class", "easy", "medium", "hard")
 SMALL = (0.05, 0.01, 0.001)  # levels at which p-values of equal methods are counted
@@ -53,11 +53,11 @@ class Cell:
         level = self.accuracy + np.linspace(around, -around, self.classes)
         return np.minimum(level + more, level + 0.5 * (1 - level))
 
-    def bench(self) -> Bench:
+    def eval_set(self) -> EvaluationSet:
         labels = np.repeat(np.arange(self.classes), self.sizes)
         thirds = zip(("easy", "medium", "hard"), np.array_split(np.arange(self.classes), 3), strict=True)
         groups = {name: [int(k) for k in part] for name, part in thirds}
-        return Bench(labels, tuple(map(str, range(self.classes))), groups)
+        return EvaluationSet(labels, tuple(map(str, range(self.classes))), groups)
 
 
 @dataclass
@@ -97,10 +97,10 @@ def _model(
 
 
 def run(cell: Cell, trials: int, seed: int) -> Counts:
-    rng, bench, counts = np.random.default_rng(seed), cell.bench(), Counts(trials)
-    labels, n = bench.labels, bench.n
+    rng, eval_set, counts = np.random.default_rng(seed), cell.eval_set(), Counts(trials)
+    labels, n = eval_set.labels, eval_set.n
     weights = {"overall": n / n.sum(), "mean_per_class": np.full(cell.classes, 1 / cell.classes)}
-    for name, members in bench.groups.items():
+    for name, members in eval_set.groups.items():
         weights[name] = np.isin(np.arange(cell.classes), members) / len(members)
     for _ in range(trials):
         difficulty = IMAGES * rng.normal(size=len(labels))
@@ -109,9 +109,9 @@ def run(cell: Cell, trials: int, seed: int) -> Counts:
         ]
         plain, equal, better = (MethodOutcome("m", correct) for correct, _ in made)
         truth = [level for _, level in made]
-        _count_accuracy(counts, judge(plain, bench), truth[0], weights)
-        _count_gain(counts, gain_over(better, plain, bench), truth[2] - truth[0], weights)
-        null = gain_over(equal, plain, bench)
+        _count_accuracy(counts, summarise(plain, eval_set), truth[0], weights)
+        _count_gain(counts, gain_over(better, plain, eval_set), truth[2] - truth[0], weights)
+        null = gain_over(equal, plain, eval_set)
         _count_gain(counts, null, truth[1] - truth[0], weights, "null ")
         if cell.seeds > 1 or cell.spread == 0:
             _count_alarms(counts, null)

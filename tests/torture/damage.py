@@ -18,6 +18,7 @@ from probe import features
 from probe.cli import main
 from probe.report.html import page
 from probe.runs import compare, predict, report
+from probe.runs.naming import slug
 from probe.system import digest_index
 from probe.train import checkpoint
 from tests.support import feature_world as pictures
@@ -176,7 +177,7 @@ def run_folder(folder: Path) -> Case:
         "report": lambda run, other: report.report(run).result,
         "compare": lambda run, other: compare.of_runs([other, run]),
     }
-    slugs = [world.recipe(way).slug for way in ("finetune", "exact")]
+    slugs = [slug(world.recipe(way)) for way in ("finetune", "exact")]
     expected = {
         (slug, name): read(folder / "runs" / slug, folder / "runs" / slugs[1])
         for slug in slugs

@@ -13,6 +13,7 @@ from random import Random
 from probe import features
 from probe.features import inventory
 from probe.features.store import Entry
+from probe.runs.naming import slug
 from probe.system import checksums
 from probe.train import checkpoint
 from tests.support import feature_world as pictures
@@ -102,7 +103,7 @@ class Command:
     def __init__(self, folder: Path, way: str) -> None:
         self.folder, self.world = folder, World.make(folder / "world")
         self.recipe = self.world.recipe_file(way)
-        self.slug = self.world.recipe(way).slug
+        self.slug = slug(self.world.recipe(way))
         self.first = folder / "first"
         counted = folder / "flushes"
         succeed(

@@ -14,6 +14,7 @@ from probe.features.cache_key import SHORT
 from probe.features.store import MANIFEST, SHARD_NAME
 from probe.report.html import page
 from probe.runs import report
+from probe.runs.naming import slug
 from probe.system.sealed_json import canonical, digest, sealed
 from tests.torture.answers import parsed
 from tests.torture.coverage_guided import changed, fuzz
@@ -57,7 +58,7 @@ def prepare_recipes(folder: Path) -> Case:
 
     def parse(content: bytes) -> None:
         path.write_bytes(content)
-        parsed(lambda: recipe.build(recipe.read(path)).slug)
+        parsed(lambda: slug(recipe.build(recipe.read(path))))
 
     return lambda luck: _kept(fuzz(parse, seeds, luck, EXECUTIONS), seeds)
 

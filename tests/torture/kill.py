@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 from probe.features import inventory
+from probe.runs.naming import slug
 from probe.system import checksums
 from tests.torture.children import Child, last_line, ranks
 from tests.torture.kinds import Case, Torture
@@ -36,7 +37,7 @@ def _comparison(world: World, place: Path) -> list[str]:
 
 
 def _report(world: World, place: Path) -> list[str]:
-    return ["report", str(place / "runs" / world.recipe("exact").slug)]
+    return ["report", str(place / "runs" / slug(world.recipe("exact")))]
 
 
 def _places(place: Path) -> list[str]:

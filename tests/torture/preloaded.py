@@ -19,6 +19,7 @@ for library in (
     *(
         "probe.data.sources.image_folder",
         "probe.evaluation.external",
+        "probe.runs.external",
         "probe.runs.predict",
         "probe.runs.run",
         "probe.runs.report",

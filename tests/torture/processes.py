@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from probe.runs.naming import slug
 from tests.torture.children import Child, last_line, ranks, wait_until
 from tests.torture.kinds import Case, Torture
 from tests.torture.tiny import World, contents, hasten, leftovers
@@ -30,7 +31,7 @@ class Pair:
         self.folder, self.launched = folder, launched
         self.world = World.make(folder / "world")
         self.recipe = self.world.recipe_file("finetune", train={"epochs": 4, "workers": 0})
-        self.slug = self.world.recipe("finetune", train={"epochs": 4, "workers": 0}).slug
+        self.slug = slug(self.world.recipe("finetune", train={"epochs": 4, "workers": 0}))
 
     def start(self, place: Path) -> list[Child]:
         words = ["run", str(self.recipe), "--cache", str(self.folder / "cache"), "--out", str(place / "runs")]

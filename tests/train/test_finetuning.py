@@ -10,7 +10,8 @@ from probe import data, recipe
 from probe.errors import UserError
 from probe.heads import fitted
 from probe.probing import exact as probing
-from probe.runs.inputs import gather
+from probe.probing.zero_shot import text_classifier
+from probe.runs.inputs import gather, pose
 from probe.train import finetune
 from probe.train.build import make_head, make_method
 from probe.train.finetuning import _job, _start, _training
@@ -46,7 +47,7 @@ def cut(d):
 
 def poser(r, cache):
     material = gather(r, cache=cache)
-    return lambda backbone: probing.pose(r, material)
+    return lambda backbone: pose(r, material)
 
 
 def run(r, folder, *, pose=None, seed=0):
@@ -71,8 +72,8 @@ def test_lp_ft_starts_where_the_exact_probe_ended(vit, colours, cache, tmp_path,
     r = recipe_for(vit, colours, start="probe", method=method)
     r = recipe.build({**r.model_dump(), "features": {"scaling": scaling}, "solver": {"l2": 1.0}})
     material = gather(r, cache=cache)
-    problem = probing.pose(r, material)
-    held = material.held(0, 0.2)
+    problem = pose(r, material)
+    held = material.holdout(0, 0.2)
     exact = probing.fit(problem, r.method, r.solver, held).head.scores(material.features["test"].X)
     scores, _ = at_step_0(r, tmp_path, lambda backbone: problem)
     assert torch.allclose(scores, exact.float(), atol=2e-4)
@@ -82,7 +83,7 @@ def test_lp_ft_starts_where_the_exact_probe_ended(vit, colours, cache, tmp_path,
 def test_what_will_choose_has_not_taught_the_probe_that_it_starts_from(vit, colours, cache, tmp_path, chosen):
     r = recipe_for(vit, colours, start="probe", **chosen)
     material = gather(r, cache=cache)
-    problem = probing.pose(r, material)
+    problem = pose(r, material)
     held = cut(data.load(r.data.name))
     l2 = probing.fit(problem, r.method, r.solver, held).record["l2"]
     others = problem.only(np.setdiff1d(np.arange(len(problem.y)), held))
@@ -133,7 +134,7 @@ def test_a_zero_shot_head_starts_as_clip_does(colours, tmp_path):
     scores, training = at_step_0(r, tmp_path, None)
     b = backbones.load("open_clip:ViT-B-32", weights=folder)
     d = data.load(str(colours))
-    rows, scale = probing.text_classifier(b, d.class_names, d.templates)
+    rows, scale = text_classifier(b, d.class_names, d.templates)
     images = torch.stack([b.transform(d["test"][i][0]) for i in range(len(d["test"]))])
     h = torch.nn.functional.normalize(b(images), dim=1)
     expected = scale * h @ torch.nn.functional.normalize(rows, dim=1).T

@@ -10,10 +10,10 @@ from sklearn.datasets import load_digits
 
 from probe import data, recipe
 from probe.evaluation import predictions
-from probe.evaluation.summary import Bench
+from probe.evaluation.summary import EvaluationSet
 from probe.probing import exact
-from probe.probing.exact import Fit
-from probe.runs.inputs import gather
+from probe.probing.problem import Fit
+from probe.runs.inputs import gather, pose
 from probe.runs.run import run
 from probe.runs.training_summary import course
 from probe.train import finetune
@@ -76,7 +76,7 @@ def test_at_step_0_the_network_predicts_what_the_frozen_probe_predicts(name, dig
             {**r.model_dump(), "backbone": {"name": f"timm:{tmp_path / name}", "image_size": 32}}
         )
     material = gather(r, cache=cache)
-    problem, held = exact.pose(r, material), material.held(0, 0.2)
+    problem, held = pose(r, material), material.holdout(0, 0.2)
     frozen = exact.fit(problem, r.method, r.solver, held).head.scores(material.features["test"].X)
     job = _job(r, material.data, held, 0)
     method = make_method(r.method, num_classes=4, labels=job.samples.labels, dim=job.backbone.dim)
@@ -130,7 +130,7 @@ def test_a_training_that_ends_below_its_start_says_so_and_what_to_try(
 def test_a_loss_on_held_out_images_is_said_where_the_test_images_cannot_tell():
     labels = np.arange(40) % 4
     scores = torch.eye(4)[labels]
-    bench = Bench(labels, tuple("abcd"), {"easy": [0, 1], "medium": [2], "hard": [3]}, np.full(4, 9))
+    bench = EvaluationSet(labels, tuple("abcd"), {"easy": [0, 1], "medium": [2], "hard": [3]}, np.full(4, 9))
     guesses = [predictions.from_scores(scores, labels, name, 0) for name in ("erm-finetune", "erm")]
     record = {"settings": {"start": "probe"}, "held_out": {"start": 0.9, "end": 0.89}}
     options = {"end": "erm-finetune", "probe": "erm", "starts": [scores]}
@@ -143,14 +143,14 @@ def test_a_loss_on_held_out_images_is_said_where_the_test_images_cannot_tell():
 def test_the_search_for_the_rate_reads_no_test_image(vit, digits, cache, tmp_path):
     r = ruined(vit, digits, lr=None, epochs=1)
     material = gather(r, cache=cache)
-    problem = exact.pose(r, material)
+    problem = pose(r, material)
     loaded, order = data.load(r.data.name), []
     for split in ("train", "test"):
         images = loaded[split]._images
         read = images.rgb
         object.__setattr__(images, "rgb", lambda row, o=read, n=split: (order.append(n), o(row))[1])
     tuned = finetune(
-        r, loaded, material.held(0, 0.2), folder=tmp_path, pose=lambda backbone: problem, show=False
+        r, loaded, material.holdout(0, 0.2), folder=tmp_path, pose=lambda backbone: problem, show=False
     )
     assert len(tuned.record["search"]["tried"]) == 4
     assert order.count("test") == len(loaded["test"])

@@ -8,10 +8,9 @@ import torch
 
 from probe.core.scaling import Scaling
 from probe.errors import UserError
-from probe.methods import grammar
 from probe.probing import exact as probing
-from probe.probing.exact import ProbeProblem
-from probe.recipe import MethodConfig, SolverConfig
+from probe.probing.problem import ProbeProblem
+from probe.recipe import MethodConfig, SolverConfig, grammar
 from probe.recipe.train_settings import TrainConfig
 from probe.solve import l2_grid
 from probe.train import final_check, probe_sgd

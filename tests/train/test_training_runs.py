@@ -11,6 +11,7 @@ import pytest
 
 from probe import recipe
 from probe.errors import UserError
+from probe.runs.naming import slug
 from probe.runs.predict import predict
 from probe.runs.run import run
 from tests.support.stored_runs import accuracy, predictions
@@ -40,7 +41,7 @@ def test_sgd_probing_writes_a_whole_run(vit, colours, cache, tmp_path):
     lines = [json.loads(line) for line in (done.folder / "log.jsonl").read_text().splitlines()]
     assert {line["seed"] for line in lines} == {0, 1}
     assert accuracy(done.folder, "mr2-sgd") == done.result["test"]["top1"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [r.slug]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [slug(r)]
 
 
 def test_fine_tuning_writes_the_tuned_weights_and_predicts_with_them(vit, colours, cache, tmp_path):
@@ -60,7 +61,7 @@ def test_fine_tuning_writes_the_tuned_weights_and_predicts_with_them(vit, colour
 
 
 def test_methods_that_are_more_than_a_loss_name_the_way_to_run_them(vit, colours, cache, tmp_path):
-    with pytest.raises(UserError, match="sam is trained: use --solver sgd, or --finetune"):
+    with pytest.raises(UserError, match="sam must be trained: use --solver sgd, or --finetune"):
         run(recipe.build(content(vit, colours, method="sam")), cache=cache, out=tmp_path)
     with pytest.raises(UserError, match=r"supcon has no effect on frozen features.*train.head=adapter"):
         run(recipe.build(content(vit, colours, method="supcon", solver="sgd")), cache=cache, out=tmp_path)

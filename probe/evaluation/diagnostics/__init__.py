@@ -1,7 +1,8 @@
-"""Why do some classes suffer? The measurements of the papers, each a small function of plain arrays.
+"""Why are some classes hard? The measurements of the papers, each a small function of plain arrays.
 
-outputs     of logits: prediction bias, logit margins, confusions
-weights     of a classifier: norms, class mean angle
-features    of features: spread, variance norm, angles, separability, distances, t-SNE
-diagnose    all of them on one run, as the `diagnostics` block of result.json
+outputs      of logits: prediction bias, logit margins, confusions
+weights      of a classifier: norms, class mean angle
+features     of features: spread, variance norm, angles, separability, distances, t-SNE
+classifiers  k-NN and a fixed equiangular classifier, to compare with the trained head
+diagnose     all of them on one run, as the `diagnostics` block of result.json
 """

@@ -1,6 +1,6 @@
-"""Is the representation or the classifier to blame? Two classifiers that no training bias can touch.
+"""Representation or classifier? Two classifiers that have no trained weights to be biased.
 
-If the classes that suffer under the linear head suffer here too, their features are the problem
+If classes that are hard for the linear head are hard here too, their features are the problem
 ("Classes Are Not Equal", figure 5 c and d).
 """
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 Labels = NDArray[np.int64]
 Rows = NDArray[np.floating]
 
-STRENGTHS = np.logspace(-4, 1, 6)  # of the ridge penalty, in units of the mean eigenvalue
+L2_GRID = np.logspace(-4, 1, 6)  # ridge penalties, in units of the mean eigenvalue
 
 
 def neighbours(train: Rows, train_labels: Labels, test: Rows, num_classes: int, *, k: int = 20) -> Labels:
-    """Classes by a majority vote of the k nearest training rows, unweighted, k = 20 as in the paper."""
+    """Classes of the test rows, by a vote of the k nearest training rows; 20 as in the paper."""
     import torch
 
     from probe.solve import knn
@@ -33,38 +33,39 @@ def neighbours(train: Rows, train_labels: Labels, test: Rows, num_classes: int, 
 
 
 def simplex(num_classes: int) -> NDArray[np.float64]:
-    """K unit vectors of an equiangular tight frame in K dimensions: sqrt(K / (K - 1)) (I - 1 1^T / K)."""
+    """K x K: the unit vectors of an equiangular tight frame, sqrt(K / (K - 1)) (I - 1 1^T / K)."""
     k = num_classes
-    return np.sqrt(k / max(k - 1, 1)) * (np.eye(k) - 1 / k)
+    return np.asarray(np.sqrt(k / max(k - 1, 1)) * (np.eye(k) - 1 / k))
 
 
 def equiangular(train: Rows, train_labels: Labels, test: Rows, num_classes: int) -> Labels:
-    """Classes by a fixed simplex: every class vector of one length and at one angle to every other.
+    """Classes of the test rows, by a fixed simplex: class vectors of equal length, all at the same angle.
 
-    On frozen features some map must lead to the simplex, or the assignment of classes to its vectors would be
-    arbitrary. It is the least-squares one, with the ridge penalty of the smallest leave-one-out error, which
-    has a closed form: with X = U S V^T (centred), fitted values are U diag(s^2 / (s^2 + l)) U^T Y, and the
-    error of a row left out is its residual over 1 - its leverage.
+    Frozen features must be mapped to the simplex first, or the assignment of classes to its vectors would be
+    arbitrary. The map is the least-squares one, with the ridge penalty of the smallest leave-one-out error,
+    which has a closed form: with X = U S V^T (centred), fitted values are U diag(s^2 / (s^2 + l)) U^T Y, and
+    the error of a row left out is its residual divided by 1 - its leverage.
     """
     frame = simplex(num_classes)
     target = frame[train_labels]
     centre, level = train.mean(axis=0, dtype=np.float64), target.mean(axis=0)
     u, s, vt = _thin_svd(train - centre)
-    toward = u.T @ (target - level)  # R x K
+    projected = u.T @ (target - level)  # R x K
 
-    def left_out(penalty: float) -> float:
+    def leave_one_out_error(penalty: float) -> float:
         keep = s**2 / (s**2 + penalty)
-        residual = target - level - (u * keep) @ toward
+        residual = target - level - (u * keep) @ projected
         leverage = 1 / len(train) + (u**2) @ keep
         return float((residual**2).sum(axis=1) @ (1 / np.maximum(1 - leverage, 1e-9)) ** 2)
 
-    penalty = min(STRENGTHS * (s**2).mean(), key=left_out)
-    weight = vt.T @ ((s / (s**2 + penalty))[:, None] * toward)
-    return ((((test - centre) @ weight) + level) @ frame.T).argmax(axis=1)
+    penalty = min(L2_GRID * (s**2).mean(), key=leave_one_out_error)
+    weight = vt.T @ ((s / (s**2 + penalty))[:, None] * projected)
+    scores = (((test - centre) @ weight) + level) @ frame.T
+    return np.asarray(scores.argmax(axis=1))
 
 
 def _thin_svd(x: NDArray[np.floating]) -> tuple[NDArray[np.float64], ...]:
-    """U, S, V^T by the smaller Gram matrix: a fraction of the time of a full SVD, and exact enough here."""
+    """U, S, V^T from the smaller Gram matrix: far faster than a full SVD, and accurate enough here."""
     x = x.astype(np.float64)
     tall = len(x) >= x.shape[1]
     values, vectors = np.linalg.eigh(x.T @ x if tall else x @ x.T)

@@ -1,6 +1,6 @@
 """All diagnostics of a run, as the small `diagnostics` block of result.json.
 
-Large inputs (logits, features) are looked at once, while they are in memory; what is kept is one number a
+Large inputs (logits, features) are read once, while they are in memory; what is kept is one number per
 class, quantiles, and a few examples.
 """
 
@@ -8,20 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from probe.evaluation.diagnostics import classifiers, features, outputs, weights
 
-ROWS = 20_000  # training rows that are looked at, at most: a seeded sample, even over classes
-MAPPED = 8  # classes on the t-SNE map: the hardest, the easiest, and what they are taken for
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from probe.core.scaling import FeatureMatrix
+
+MOST_ROWS = 20_000  # training rows that are used, at most: a seeded sample, balanced over classes
+MAPPED = 8  # classes on the t-SNE map: the hardest, the easiest, and what they are mistaken for
 
 
 @dataclass(frozen=True)
 class Model:
-    """One method's head, trained with one seed, and what it says about the test split."""
+    """One method's head, trained with one seed, and its outputs on the test split."""
 
     logits: NDArray[np.floating]  # N x K
     weight: NDArray[np.floating] | None = None  # K x D, of a linear or cosine head
@@ -31,7 +36,7 @@ class Model:
 class LabelledFeatures:
     """Features as the head sees them, with their labels."""
 
-    X: Any  # N x D: an array, a tensor or a feature matrix
+    X: NDArray[np.floating] | Tensor | FeatureMatrix  # N x D
     y: NDArray[np.int64]
 
 
@@ -76,7 +81,8 @@ class _Context:
     groups: Mapping[str, list[int]]
 
     def quantiles(self, values: NDArray[np.floating], labels: NDArray[np.int64]) -> dict[str, list[float]]:
-        known = np.isfinite(values)  # a k-NN head gives -inf to classes without a vote
+        """The quantiles of the finite values (N) of each group."""
+        known = np.isfinite(values)  # a k-NN head gives -inf to classes without votes
         return {
             name: outputs.quantiles(values[np.isin(labels, members) & known])
             for name, members in self.groups.items()
@@ -144,42 +150,49 @@ def _complexity(margins: Sequence[Mapping[str, Any]]) -> dict[str, list[float | 
 
 
 def _sample(train: LabelledFeatures, seed: int) -> LabelledFeatures:
-    """At most ROWS rows, each class cut to the same number first; small data sets stay whole."""
-    if len(train.y) <= ROWS:
-        return LabelledFeatures(np.asarray(train.X), np.asarray(train.y))
+    """At most MOST_ROWS rows, the same number of every class where it has that many."""
+    if len(train.y) <= MOST_ROWS:
+        return LabelledFeatures(_array(train.X), np.asarray(train.y))
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(train.y))
     order = order[np.argsort(train.y[order], kind="stable")]
     _, starts, counts = np.unique(train.y[order], return_index=True, return_counts=True)
     place = np.arange(len(order)) - np.repeat(starts, counts)  # each row's turn within its class
-    rows = np.sort(order[np.argsort(place, kind="stable")[:ROWS]])
+    rows = np.sort(order[np.argsort(place, kind="stable")[:MOST_ROWS]])
     return LabelledFeatures(np.asarray(train.X[rows]), train.y[rows])
+
+
+def _array(features: NDArray[np.floating] | Tensor | FeatureMatrix) -> NDArray[np.floating]:
+    """All rows in memory."""
+    return np.asarray(features if isinstance(features, np.ndarray) else features[:])
 
 
 def _of_features(
     own: Model, train: LabelledFeatures, test: LabelledFeatures, context: _Context, seed: int
 ) -> dict[str, Any]:
     k, y = context.num_classes, train.y
-    seen = np.asarray(test.X)
-    angles = features.angles_to_centre(seen, test.y, features.centres(train.X, y, k))
-    farthest = features.largest_distances(train.X, y)
-    guesses = {
+    X, seen = _array(train.X), _array(test.X)
+    angles = features.angles_to_centre(seen, test.y, features.centres(X, y, k))
+    farthest = features.largest_distances(X, y)
+    predictions = {
         "linear": own.logits.argmax(axis=1),
-        "knn": classifiers.neighbours(train.X, y, seen, k),
-        "etf": classifiers.equiangular(train.X, y, seen, k),
+        "knn": classifiers.neighbours(X, y, seen, k),
+        "etf": classifiers.equiangular(X, y, seen, k),
     }
-    accuracy = {name: outputs.class_mean(guess == test.y, test.y, k) for name, guess in guesses.items()}
+    accuracy = {
+        name: outputs.class_mean(predicted == test.y, test.y, k) for name, predicted in predictions.items()
+    }
     return {
         "train_rows": len(y),
-        "spread2": _numbers(features.spread(train.X, y, k)),
-        "variance_norm": _numbers(features.variance_norm(train.X, y, k)),
-        "separability": _numbers(features.separability(train.X, y, k)),
+        "spread2": _numbers(features.spread(X, y, k)),
+        "variance_norm": _numbers(features.variance_norm(X, y, k)),
+        "separability": _numbers(features.separability(X, y, k)),
         "angle": _numbers(outputs.class_mean(angles, test.y, k)),
         "angle_quantiles": context.quantiles(angles, test.y),
         "largest_distance": _numbers(outputs.class_mean(farthest, y, k)),
         "largest_distance_quantiles": context.quantiles(farthest, y),
         "accuracy_by": {name: _numbers(values) for name, values in accuracy.items()},
-        "map": _map(seen, test.y, accuracy["linear"], guesses["linear"], seed),
+        "map": _map(seen, test.y, accuracy["linear"], predictions["linear"], seed),
     }
 
 
@@ -187,16 +200,21 @@ def _map(
     X: NDArray[np.floating],
     y: NDArray[np.int64],
     accuracy: NDArray[np.float64],
-    guess: NDArray[np.int64],
+    predicted: NDArray[np.int64],
     seed: int,
 ) -> list[dict[str, Any]]:
-    """t-SNE points of the hardest classes, what they are taken for, and the easiest as a yardstick."""
+    """t-SNE points of the hardest classes, what they are mistaken for, and the easiest for comparison."""
     order = [int(k) for k in np.argsort(accuracy, kind="stable") if not np.isnan(accuracy[k])]
     hardest = order[: MAPPED // 3 + 1]
-    rivals = [int(np.bincount(guess[(y == k) & (guess != y)], minlength=1).argmax()) for k in hardest]
+    rivals = [int(np.bincount(predicted[(y == k) & (predicted != y)], minlength=1).argmax()) for k in hardest]
     chosen = list(dict.fromkeys([*hardest, *rivals, *order[:-MAPPED:-1]]))[:MAPPED]
     plane, rows = features.map_of(X, y, chosen, seed=seed)
     return [
-        {"class": int(y[r]), "right": bool(guess[r] == y[r]), "x": float(f"{a:.4g}"), "y": float(f"{b:.4g}")}
+        {
+            "class": int(y[r]),
+            "right": bool(predicted[r] == y[r]),
+            "x": float(f"{a:.4g}"),
+            "y": float(f"{b:.4g}"),
+        }
         for r, (a, b) in zip(rows, plane, strict=True)
     ]

@@ -1,9 +1,10 @@
-"""What features (N x D) with labels tell about each of K classes, before any classifier."""
+"""What labelled features (N x D) show about each of K classes, before any classifier."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ Rows = NDArray[np.floating]
 
 
 def by_class(features: Rows, labels: Labels) -> Iterator[tuple[int, Floats]]:
-    """Each present class and its rows, in float64, in the order of the classes."""
+    """Each class that occurs and its rows, in float64, in the order of the classes."""
     order = np.argsort(labels, kind="stable")
     present, starts = np.unique(labels[order], return_index=True)
     for k, rows in zip(present, np.split(order, starts[1:]), strict=True):
@@ -30,33 +31,35 @@ def centres(features: Rows, labels: Labels, num_classes: int) -> Floats:
 
 
 def spread(features: Rows, labels: Labels, num_classes: int) -> Floats:
-    """|s_k|^2: mean squared distance to the class mean, the *sum* of the variances (MR²)."""
+    """K: |s_k|^2, the mean squared distance to the class mean, the *sum* of the variances (MR²)."""
     return _of_variances(features, labels, num_classes, np.sum)
 
 
 def variance_norm(features: Rows, labels: Labels, num_classes: int) -> Floats:
-    """The Euclidean norm of the vector of variances ("Classes Are Not Equal", figure 2a)."""
+    """K: the Euclidean norm of the vector of variances ("Classes Are Not Equal", figure 2a)."""
     return _of_variances(features, labels, num_classes, np.linalg.norm)
 
 
-def _of_variances(features: Rows, labels: Labels, num_classes: int, reduce: object) -> Floats:
+def _of_variances(
+    features: Rows, labels: Labels, num_classes: int, reduce: Callable[[Floats], Any]
+) -> Floats:
     result = np.full(num_classes, np.nan)
     for k, rows in by_class(features, labels):
-        result[k] = reduce(rows.var(axis=0))  # type: ignore[operator]
+        result[k] = reduce(rows.var(axis=0))
     return result
 
 
 def angles_to_centre(features: Rows, labels: Labels, centre: Floats) -> Floats:
-    """Degrees between each row and its class's centre (DBM, figure 4); NaN where either is zero."""
+    """N: degrees between each row and its class's centre (DBM, figure 4); NaN where either is zero."""
     own = centre[labels]
     with np.errstate(invalid="ignore", divide="ignore"):
         rows = features.astype(np.float64)
         cosine = (rows * own).sum(axis=1) / (np.linalg.norm(rows, axis=1) * np.linalg.norm(own, axis=1))
-    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+    return np.asarray(np.degrees(np.arccos(np.clip(cosine, -1, 1))))
 
 
 def separability(features: Rows, labels: Labels, num_classes: int) -> Floats:
-    """Fisher's criterion of each class against every other, averaged (DBM, eqs. 12 and 13).
+    """K: Fisher's criterion of each class against every other, averaged (DBM, eqs. 12 and 13).
 
     For a pair, J = (m_i - m_j)^2 / (v_i + v_j) of the rows projected on the discriminant S^-1 (mu_i - mu_j).
     A pair has too few rows for a covariance of its own in D dimensions (J would be infinite), so S is the
@@ -87,14 +90,14 @@ def separability(features: Rows, labels: Labels, num_classes: int) -> Floats:
 def shrunk_covariance(centred: Floats) -> Floats:
     """Covariance of centred rows, shrunk by the oracle approximating rule (Chen et al. 2010, eq. 23).
 
-    The same as scikit-learn's, which also inverts it, and that takes longer than all the rest.
+    Equal to scikit-learn's, which also inverts it, and the inverse takes longer than everything else.
     """
     n, dim = centred.shape
     sample = centred.T @ centred / n
     size, scale = (sample**2).mean(), np.trace(sample) / dim
     spare = (n + 1) * (size - scale**2 / dim)
     amount = 1.0 if spare == 0 else min((size + scale**2) / spare, 1.0)
-    shrunk = (1 - amount) * sample
+    shrunk: Floats = (1 - amount) * sample
     shrunk.flat[:: dim + 1] += amount * scale
     return shrunk
 
@@ -102,14 +105,14 @@ def shrunk_covariance(centred: Floats) -> Floats:
 def _inverse_root(covariance: Floats) -> Floats:
     """W with Wᵀ S W = I: by Cholesky, which is far cheaper than eigenvectors, unless S is singular."""
     with suppress(np.linalg.LinAlgError):
-        return np.linalg.inv(np.linalg.cholesky(covariance)).T
+        return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance)).T)
     values, vectors = np.linalg.eigh(covariance)
     floor = max(values.max(), 1.0) * np.finfo(np.float64).eps * len(values)
-    return vectors / np.sqrt(np.maximum(values, floor))
+    return np.asarray(vectors / np.sqrt(np.maximum(values, floor)))
 
 
 def largest_distances(features: Rows, labels: Labels) -> Floats:
-    """Distance of each row to the farthest of its class, over the largest norm of all (ELM, figure 4)."""
+    """N: distance of each row to the farthest of its class, over the largest norm of all (ELM, figure 4)."""
     result = np.zeros(len(labels))
     order = np.argsort(labels, kind="stable")
     start = 0
@@ -125,7 +128,7 @@ def largest_distances(features: Rows, labels: Labels) -> Floats:
 def map_of(
     features: Rows, labels: Labels, chosen: Sequence[int], *, per_class: int = 25, seed: int = 0
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """t-SNE: points in the plane for up to `per_class` rows of each chosen class, and those rows."""
+    """t-SNE: points in the plane (P x 2) for up to `per_class` rows of each chosen class, and these rows."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
@@ -137,10 +140,10 @@ def map_of(
         return np.empty((0, 2)), rows[:0]
     x = features[rows].astype(np.float64)
     x = PCA(min(30, *x.shape), random_state=seed).fit_transform(x)
-    if not np.ptp(x[:, 0]) > 1e-12 * np.abs(features[rows]).max():  # the same image again and again
+    if not np.ptp(x[:, 0]) > 1e-12 * np.abs(features[rows]).max():  # all of them the same image
         return np.empty((0, 2)), rows[:0]
     perplexity = min(30.0, (len(rows) - 1) / 3)
-    # exact: for so few points it is quicker than the tree, and it starts no threads
+    # exact: for so few points it is faster than the tree, and it starts no threads
     tsne = TSNE(perplexity=perplexity, init="pca", method="exact", max_iter=500, random_state=seed)
     plane = tsne.fit_transform(x)
     return plane.astype(np.float64), rows

@@ -12,6 +12,7 @@ Labels = NDArray[np.int64]
 
 
 def softmax(logits: NDArray[np.floating]) -> Floats:
+    """N x K probabilities."""
     shifted = logits.astype(np.float64)
     shifted -= shifted.max(axis=1, keepdims=True)
     np.exp(shifted, out=shifted)
@@ -22,8 +23,9 @@ def softmax(logits: NDArray[np.floating]) -> Floats:
 def prediction_bias(probability: Floats, labels: Labels) -> tuple[Floats, Floats]:
     """G_n and G_p, K numbers each ("Classes Are Not Equal", eqs. 3 and 4).
 
-    G_n[k] is the probability that images of *other* classes give to k, summed over images; G_p[k] that of
-    its own images. Together they sum to N. A class with a large G_n attracts what does not belong to it.
+    G_n[k] is the probability (N x K) of class k, summed over the images of all *other* classes; G_p[k] the
+    same over its own images. All G_n and G_p together sum to N. A class with a large G_n attracts images of
+    other classes.
     """
     own = probability[np.arange(len(labels)), labels]
     g_p = np.bincount(labels, weights=own, minlength=probability.shape[1]).astype(np.float64)
@@ -31,12 +33,13 @@ def prediction_bias(probability: Floats, labels: Labels) -> tuple[Floats, Floats
 
 
 def logit_margins(logits: NDArray[np.floating], labels: Labels) -> Floats:
-    """f_y(x) - max over other classes of f(x), one an image: negative where it is misclassified (ELM)."""
+    """N: f_y(x) - max over other classes of f(x), negative where an image is misclassified (ELM)."""
     rows = np.arange(len(labels))
     rivals = logits.astype(np.float64)
     own = rivals[rows, labels]
     rivals[rows, labels] = -np.inf
-    return own - rivals.max(axis=1)
+    margins: Floats = own - rivals.max(axis=1)
+    return margins
 
 
 def quantiles(values: NDArray[np.floating], number: int = 41) -> list[float]:
@@ -46,12 +49,12 @@ def quantiles(values: NDArray[np.floating], number: int = 41) -> list[float]:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Images of one class that were taken for another."""
+    """Images of one class that were mistaken for another."""
 
     true: int
     predicted: int
     count: int
-    rows: list[int]  # test rows of the most confident such mistakes
+    rows: list[int]  # test rows of the most confident of these mistakes
 
 
 def top_confusions(
@@ -62,7 +65,7 @@ def top_confusions(
     number: int = 12,
     examples: int = 4,
 ) -> list[Confusion]:
-    """The most frequent confusions; of equals, the one with the smaller class indices first."""
+    """The most frequent confusions; on ties, smaller class indices first."""
     wrong = np.flatnonzero(prediction != labels)
     pairs, which, counts = np.unique(
         np.stack([labels[wrong], prediction[wrong]], axis=1), axis=0, return_inverse=True, return_counts=True

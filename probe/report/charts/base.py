@@ -1,4 +1,4 @@
-"""One chart: a Vega-Lite spec whose data is a plain table, so that every chart can also be read as one."""
+"""A chart: a Vega-Lite spec whose data is a plain table, so that every chart can also be read as a table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DARK = {
 
 @dataclass(frozen=True)
 class Chart:
-    """`columns` maps the fields of the spec to headings of the plain table; `rows` are its lines."""
+    """A chart and its table: `columns` maps the fields of the spec to headings, `rows` are the values."""
 
     name: str  # of its file and its element
     title: str
@@ -41,7 +41,7 @@ class Chart:
     spec: Spec  # without data and theme
 
     def embedded(self) -> dict[str, Any]:
-        """What the page needs: the data once, for the chart and for the table."""
+        """What the page needs; the data is stored once, for the chart and for the table."""
         return {
             "name": self.name,
             "title": self.title,
@@ -51,7 +51,7 @@ class Chart:
         }
 
     def whole(self) -> Spec:
-        """A spec that stands alone, in the light theme, for static files."""
+        """A complete spec in the light theme, for static files."""
         values = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
         return {
             "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
@@ -69,7 +69,7 @@ def _resized(spec: Spec, width: int) -> Spec:
 
 
 def theme(colours: Mapping[str, Any]) -> Spec:
-    """Vega-Lite configuration: quiet axes, the text carries the weight."""
+    """Vega-Lite configuration: light axes, so that the data stands out."""
     label = {
         "labelColor": colours["faint"],
         "titleColor": colours["faint"],
@@ -98,7 +98,7 @@ def theme(colours: Mapping[str, Any]) -> Spec:
             "labelFontSize": 11,
             "titleFontSize": 12,
         },
-        "axisX": {"grid": False},
+        "axisX": {"grid": False, "labelSeparation": 6},
         "legend": {
             **label,
             "title": None,
@@ -111,7 +111,7 @@ def theme(colours: Mapping[str, Any]) -> Spec:
         "range": {
             "category": colours["series"],
             "ordinal": colours["shades"],
-            "ramp": {"scheme": colours["shades"]},  # as many shades between them as there are groups
+            "ramp": {"scheme": colours["shades"]},  # interpolated to as many shades as there are groups
         },
         "line": {"strokeWidth": 2},
         "point": {"filled": True, "size": 42, "opacity": 0.8},
@@ -128,7 +128,17 @@ def quantity(field: str, title: str, **options: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, "scale": scale, **options}
 
 
-# An order is given by a scale's domain, never by "sort": Vega-Lite compiles sorted values into expressions,
+def framed(mark: str | Spec, columns: Mapping[str, str], *, height: int = HEIGHT, **encoding: Spec) -> Spec:
+    """One mark, as wide as its column of the page; hovering shows `columns`."""
+    return {
+        "width": "container",
+        "height": height,
+        "mark": mark,
+        "encoding": {**encoding, "tooltip": hint(columns)},
+    }
+
+
+# Orders are given by a scale's domain, never by "sort": Vega-Lite compiles sorted values into expressions,
 # and a hostile class name would end up in one.
 
 

@@ -1,14 +1,15 @@
-"""The charts of a run's results: which classes suffer, and what the method changed."""
+"""The charts of a run's results: which classes are hard, and what the method changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from probe.report.charts.base import HEIGHT, Chart, hint, intervals, lines, quantity, series, shade
+from probe.report.charts.base import HEIGHT, Chart, framed, intervals, lines, quantity, series, shade
 from probe.report.text import format
 
 Result = Mapping[str, Any]
+MOST_BARS = 120  # classes; more are shown as dots
 
 
 def of_result(result: Result) -> Iterator[Chart]:
@@ -20,13 +21,6 @@ def of_result(result: Result) -> Iterator[Chart]:
             yield class_gains(result)
 
 
-def method_of(result: Result) -> str:
-    """What the run's own method is called beside its reference."""
-    recipe = result.get("recipe") or {}
-    method = recipe.get("method") or {}
-    return str(result.get("method") or method.get("name") or "model")
-
-
 def classes_by_ease(result: Result) -> list[str]:
     """Class names from the easiest to the hardest, by the ranking that made the groups."""
     return [name for group in result["test"]["groups"].values() for name in group["classes"]]
@@ -35,7 +29,7 @@ def classes_by_ease(result: Result) -> list[str]:
 def accuracy_curve(result: Result) -> Chart:
     """Classes sorted by accuracy, each method in its own order (MR² poster, figure 1)."""
     columns = {"rank": "rank", "class": "class", "accuracy": "accuracy %", "method": "method"}
-    blocks = {method_of(result): result["test"]}
+    blocks = {format.method(result): result["test"]}
     if result.get("reference"):
         blocks[result["versus"]["method"]] = result["reference"]
     rows = []
@@ -46,22 +40,17 @@ def accuracy_curve(result: Result) -> Chart:
     return Chart(
         "class-accuracy",
         "Accuracy of every class, sorted",
-        "Each line has its own order, best class first. One that falls late and little treats classes alike.",
+        "Each method in its own order, best class first. The flatter the line, the more even the classes.",
         columns,
         rows,
-        {
-            "width": "container",
-            "height": HEIGHT + 40,
-            "mark": {"type": "line", "interpolate": "monotone", "point": point},
-            "encoding": {
-                "x": quantity(
-                    "rank", "classes, best to worst", nice=False, axis={"tickMinStep": 1, "format": "d"}
-                ),
-                "y": quantity("accuracy", "accuracy %"),
-                "color": series("method", list(blocks)),
-                "tooltip": hint(columns),
-            },
-        },
+        framed(
+            {"type": "line", "interpolate": "monotone", "point": point},
+            columns,
+            height=HEIGHT + 40,
+            x=quantity("rank", "classes, best to worst", nice=False, axis={"tickMinStep": 1, "format": "d"}),
+            y=quantity("accuracy", "accuracy %"),
+            color=series("method", list(blocks)),
+        ),
     )
 
 
@@ -87,7 +76,7 @@ def group_gains(result: Result) -> Chart:
         "group-gains",
         f"Gain over {format.against(versus['method'], versus.get('how'))}, in percentage points",
         "Dots are gains, bars 95 % intervals over images and seeds, corrected for their number (Holm). "
-        "A bar that holds 0 is no clear change.",
+        "A bar that contains 0 is no clear change.",
         columns,
         rows,
         {
@@ -122,24 +111,21 @@ def class_gains(result: Result) -> Chart:
         for i, name in enumerate(classes_by_ease(result))
         if gain[name]["mean"] is not None
     ]
+    bars = len(rows) <= MOST_BARS
     return Chart(
         "class-gains",
         "Gain of every class, easiest to hardest",
-        "Classes are ordered by the ranking that made the groups, not by their own test accuracy, which "
-        "would make every method look good on the right.",
+        "Classes are in the order of the ranking that made the groups. In the order of their test accuracy, "
+        "every method would look good on the right.",
         columns,
         rows,
-        {
-            "width": "container",
-            "height": HEIGHT,
-            "mark": {"type": "bar", "width": {"band": 0.8}} if len(rows) <= 120 else {"type": "circle"},
-            "encoding": {
-                "x": {"field": "rank", "type": "ordinal", "axis": None}
-                if len(rows) <= 120
-                else quantity("rank", "classes, easiest to hardest", nice=False),
-                "y": quantity("gain", "gain, percentage points", zero=True),
-                "color": shade(list(result["test"]["groups"])),
-                "tooltip": hint(columns),
-            },
-        },
+        framed(
+            {"type": "bar", "width": {"band": 0.8}} if bars else {"type": "circle"},
+            columns,
+            x={"field": "rank", "type": "ordinal", "axis": None}
+            if bars
+            else quantity("rank", "classes, easiest to hardest", nice=False),
+            y=quantity("gain", "gain, percentage points", zero=True),
+            color=shade(list(result["test"]["groups"])),
+        ),
     )

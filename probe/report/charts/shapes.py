@@ -1,18 +1,18 @@
-"""The forms that diagnostics take (a dot a class, a distribution, boxes) and how they see a result."""
+"""The shapes of the diagnostics (dots, distributions, boxes), and the view of a result that they share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from probe.report.charts.base import HEIGHT, Chart, Spec, hint, lines, quantity, series, shade
+from probe.report.charts.base import Chart, Spec, framed, hint, lines, quantity, series, shade
 
 LEVELS = 41  # quantiles of every stored distribution, from 0 to 1
 CLASS = {"rank": "rank", "class": "class", "group": "group", "accuracy": "accuracy %"}
 
 
 class View:
-    """A result as the panels read it: classes in the order of ease, with their group and accuracy."""
+    """A result as the panels read it: classes from easiest to hardest, with their group and accuracy."""
 
     def __init__(self, result: Mapping[str, Any]) -> None:
         self.result = result
@@ -26,6 +26,10 @@ class View:
         index = {name: k for k, name in enumerate(names)}
         self.order = [(rank + 1, index[name], self.rows[name]) for rank, name in enumerate(order)]
 
+    def by_method(self, key: str) -> dict[str, Any]:
+        """The values of every method that has them."""
+        return {name: block[key] for name, block in self.methods.items() if block.get(key)}
+
     def by_class(self, values: Sequence[float | None]) -> Iterator[tuple[Any, ...]]:
         """(rank, class, group, accuracy %, value) of every class that has them."""
         for rank, k, row in self.order:
@@ -36,24 +40,20 @@ class View:
 def against_accuracy(
     view: View, values: Sequence[float | None] | None, what: str, **about: str
 ) -> Chart | None:
-    """A dot a class: accuracy against some measure."""
+    """One dot per class: accuracy against some measure (`values`, K)."""
     if not values:
         return None
     columns = {**CLASS, "value": what}
     return Chart(
         columns=columns,
         rows=list(view.by_class(values)),
-        spec={
-            "width": "container",
-            "height": HEIGHT,
-            "mark": "circle",
-            "encoding": {
-                "x": quantity("value", what),
-                "y": quantity("accuracy", "accuracy %"),
-                "color": shade(view.groups),
-                "tooltip": hint(columns),
-            },
-        },
+        spec=framed(
+            "circle",
+            columns,
+            x=quantity("value", what),
+            y=quantity("accuracy", "accuracy %"),
+            color=shade(view.groups),
+        ),
         **about,
     )
 
@@ -61,7 +61,7 @@ def against_accuracy(
 def along_classes(
     view: View, tables: Mapping[str, Sequence[float | None]], what: str, **about: str
 ) -> Chart | None:
-    """Dots along the classes, easiest to hardest, one colour a method."""
+    """Dots along the classes, easiest to hardest, one colour per method."""
     if not tables:
         return None
     columns = {**CLASS, "value": what, "method": "method"}
@@ -69,17 +69,13 @@ def along_classes(
     return Chart(
         columns=columns,
         rows=rows,
-        spec={
-            "width": "container",
-            "height": HEIGHT,
-            "mark": "circle",
-            "encoding": {
-                "x": quantity("rank", "classes, easiest to hardest", nice=False),
-                "y": quantity("value", what),
-                "color": series("method", list(tables)),
-                "tooltip": hint(columns),
-            },
-        },
+        spec=framed(
+            "circle",
+            columns,
+            x=quantity("rank", "classes, easiest to hardest", nice=False),
+            y=quantity("value", what),
+            color=series("method", list(tables)),
+        ),
         **about,
     )
 
@@ -99,19 +95,15 @@ def distribution(
     return Chart(
         columns=columns,
         rows=rows,
-        spec={
-            "width": "container",
-            "height": HEIGHT,
-            "mark": {"type": "line", "clip": True},
-            "encoding": {
-                "x": quantity("value", what),
-                "y": quantity("share", "share of images below", axis={"format": ".0%"}),
-                "color": shade(groups),
-                "order": {"field": "share", "type": "quantitative"},
-                **dash,
-                "tooltip": hint(columns),
-            },
-        },
+        spec=framed(
+            {"type": "line", "clip": True},
+            columns,
+            x=quantity("value", what),
+            y=quantity("share", "share of images below", axis={"format": ".0%"}),
+            color=shade(groups),
+            order={"field": "share", "type": "quantitative"},
+            **dash,
+        ),
         **about,
     )
 
@@ -119,7 +111,7 @@ def distribution(
 def boxes(
     tables: Mapping[str, Mapping[str, Sequence[float]]], what: str, groups: Sequence[str], **about: str
 ) -> Chart:
-    """The middle half, the median and the middle nine tenths of each group, drawn from stored quantiles."""
+    """The middle 50 %, the median and the middle 90 % of each group, from stored quantiles."""
     columns = {
         "method": "method",
         "group": "group",

@@ -1,4 +1,4 @@
-"""Every chart as a file of its own, SVG and PNG, without a browser."""
+"""Charts as SVG and PNG files, made without a browser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from probe.system.atomic import write_atomic
 
 
 def save(charts: Iterable[Chart], folder: Path) -> list[Path]:
-    """Write `<name>.svg` and `<name>.png` (twice the size, for print) of each chart; returns the paths."""
+    """Write `<name>.svg` and `<name>.png` (twice the size, for print) of each chart; return the paths."""
     import vl_convert
 
     written = []

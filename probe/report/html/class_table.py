@@ -1,4 +1,4 @@
-"""The table of classes: a bar each, sortable by every column that has an order, searchable."""
+"""The table of classes: one bar per class, sortable and searchable."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ SEARCH = (
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its heading, and what it shows of a class."""
+    """A column: its heading, and what it shows for a class."""
 
     heading: str
     show: Callable[[Row], str]  # HTML
     value: Callable[[Row], float | None] | None = None  # what it is sorted by; None: by the text
     numeric: bool = True
     sortable: bool = True
-    optional: bool = False  # left out where the screen is narrow
+    optional: bool = False  # hidden on narrow screens
     style: Callable[[Row], str] = lambda row: ""
 
     def head(self) -> str:
+        """The heading; a button where the table can be sorted by it."""
         name = text(self.heading)
         content = element("button", name, type="button") if self.sortable else name
         order = "none" if self.sortable else None
         return element("th", content, scope="col", cls=self._classes() or None, aria_sort=order)
 
     def cell(self, row: Row) -> str:
+        """The cell of a class, with the value that it is sorted by."""
         data = None
         if self.value is not None:
             value = self.value(row)
@@ -77,7 +79,7 @@ def class_table(result: Mapping[str, Any]) -> str:
 
 
 def columns(result: Mapping[str, Any]) -> Iterator[Column]:
-    """What this result knows about a class, beside its name."""
+    """What this result has about each class, besides its name."""
     rows, versus = result["test"]["by_class"], result.get("versus") or {}
     yield Column("group", lambda row: text(row["group"]), numeric=False)
     yield Column("test images", lambda row: f"{row['n']:,}", lambda row: row["n"], optional=True)
@@ -89,7 +91,7 @@ def columns(result: Mapping[str, Any]) -> Iterator[Column]:
             optional=True,
         )
     yield Column("accuracy %", _bar, lambda row: row["accuracy"])
-    yield Column("95 %", lambda row: interval(row["ci"]), sortable=False, optional=True)
+    yield Column("95 % interval", lambda row: interval(row["ci"]), sortable=False, optional=True)
     if result.get("reference"):
         name = format.against(versus.get("method", "reference"), versus.get("how"))
         yield _reference(result["reference"], name)

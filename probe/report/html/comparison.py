@@ -28,7 +28,7 @@ def render(comparison: Comparison, *, keep: Path | None = None) -> str:
         body.append(section("gains", f"Gains over {reference(comparison)}", "".join(map(figure, charts))))
         body.append(section("ranking", "Ranking by hard-class gain", _rankings(comparison)))
     if comparison["failed"]:
-        body.append(section("failed", "What failed", _failures(comparison)))
+        body.append(section("failed", "Failed runs", _failures(comparison)))
     on = ", ".join(map(format.data, names["data"]))
     title = f"{', '.join(names['method'])} on {on}" if rows else "Comparison"
     said = [plural(len(rows), "run"), *(plural(len(v), k) for k, v in names.items() if k != "data")]
@@ -38,6 +38,7 @@ def render(comparison: Comparison, *, keep: Path | None = None) -> str:
 
 
 def reference(comparison: Comparison) -> str:
+    """What the gains are measured against."""
     return format.against(comparison["reference"], comparison.get("how"))
 
 
@@ -75,7 +76,7 @@ def _cell(statistic: Mapping[str, Any] | None) -> str:
     if gain is None:
         return shown
     said = format.verdict(gain)
-    hover = f"p after Holm {gain['p_holm']:.3g}: {said}"
+    hover = f"Holm-corrected p = {gain['p_holm']:.3g}: {said}"
     star = "*" if gain["clear"] else ""
     bracket = element("span", f"({gained(gain)}{star})", cls=format.TONE[said], title=hover)
     return f"{shown} {bracket}{element('small', gain_interval(gain['ci']), cls='interval')}"
@@ -102,11 +103,11 @@ def _rankings(comparison: Comparison) -> str:
 
 def _failures(comparison: Comparison) -> str:
     body = [[text(f[k]) for k in ("data", "backbone", "method", "error")] for f in comparison["failed"]]
-    return table(["data", "backbone", "method", "why"], body, caption="Runs without a result", numeric=9)
+    return table(["data", "backbone", "method", "error"], body, caption="Runs without a result", numeric=9)
 
 
 def of_comparison(comparison: Comparison) -> Iterator[Chart]:
-    """Charts of the gains; none when only the reference was run."""
+    """Charts of the gains; none if only the reference was run."""
     compared = [row for row in comparison["rows"] if any(s["gain"] for s in row["statistics"].values())]
     if compared:
         yield hard_gains(comparison, compared)
@@ -170,7 +171,7 @@ def relative_improvements(rows: list[Mapping[str, Any]]) -> Chart:
     return Chart(
         "relative-improvement",
         "Relative improvement by data set",
-        "Gain divided by the reference's accuracy, the mean over backbones; one set of bars a method.",
+        "Gain divided by the accuracy of the reference, averaged over backbones; one panel per method.",
         columns,
         values,
         {

@@ -1,4 +1,4 @@
-"""Small pieces of HTML in which every name from outside stays text."""
+"""Small pieces of HTML in which every name from outside is escaped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-# What could end a script element or a line of JavaScript, written so that JSON still means the same.
+# What could end a script element or a line of JavaScript, as JSON escapes with the same meaning.
 _IN_SCRIPT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
@@ -17,7 +17,7 @@ def text(value: Any) -> str:
 
 
 def json_in_script(value: Any) -> str:
-    """JSON that can stand inside a <script> element, whatever strings it holds."""
+    """JSON that is safe inside a <script> element, whatever strings are in it."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).translate(_IN_SCRIPT)
 
 

@@ -1,4 +1,4 @@
-"""report.html: one file that opens from disk, asks the network for nothing, and shows a whole run."""
+"""report.html: one file that opens from disk, never uses the network, and shows a whole run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from probe.system.cache_dir import cache_root, check_owner
 from probe.system.safe_text import visible
 from probe.system.sealed_json import sealed, unsealed
 
-# Nothing may be fetched, whatever a page holds; Vega compiles its expressions, hence unsafe-eval.
+# Nothing may be fetched, whatever is in a page; Vega compiles its expressions, hence unsafe-eval.
 POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline' 'unsafe-eval'; base-uri 'none'; form-action 'none'"
 )
+
+FOOTER = "Written by mr2-probe. Accuracies are percentages; intervals have 95 % confidence."
 
 
 def render(
@@ -49,17 +51,17 @@ def render(
         ),
         section(
             "accuracy",
-            "Which classes suffer",
-            "".join(figure(c) for c in results)
-            + element("h3", "Every group")
-            + sections.groups_table(result),
+            "Accuracy by class and group",
+            "".join(figure(c) for c in results) + element("h3", "All groups") + sections.groups_table(result),
         ),
-        section("table", "Every class", class_table(result)),
+        section("table", "All classes", class_table(result)),
     ]
     if sections.has_confusions(result):
-        body.append(section("confusions", "What is taken for what", sections.confusions(result, thumbnails)))
+        body.append(section("confusions", "Confusions", sections.confusions(result, thumbnails)))
     if diagnostics:
-        body.append(section("why", "Why", element("div", "".join(map(figure, diagnostics)), cls="panels")))
+        body.append(
+            section("why", "Diagnostics", element("div", "".join(map(figure, diagnostics)), cls="panels"))
+        )
     body.append(section("reproduce", "Reproduce", sections.reproduce(result)))
     shown = [*results, *diagnostics]
     return assemble(sections.title(result), sections.subtitle(result), body, shown, keep=keep)
@@ -69,19 +71,20 @@ WIDE = {"class-accuracy", "group-gains", "class-gains", "prediction-bias-groups"
 
 
 def figure(chart: Chart) -> str:
-    """A chart with its reading aid and, folded, the same numbers as a table."""
+    """A chart with its caption and, folded, the same numbers as a table."""
     caption = element("figcaption", element("h3", text(chart.title)) + element("p", text(chart.note)))
-    label = f"Chart: {chart.title}. {chart.note} The same numbers follow as a table."
+    label = f"Chart: {chart.title}. {chart.note} The same numbers follow in a table."
     place = element("div", "", id=f"chart-{chart.name}", cls="chart", role="img", aria_label=label)
     numbers = element(
         "details",
-        element("summary", "The numbers as a table") + element("div", "", cls="tall", tabindex="0"),
+        element("summary", "Show the numbers as a table") + element("div", "", cls="tall", tabindex="0"),
         data_chart=chart.name,
     )
     return element("figure", caption + place + numbers, cls="wide" if chart.name in WIDE else None)
 
 
 def section(name: str, heading: str, content: str) -> str:
+    """A part of the page under a heading, which `name` links to."""
     return element("section", element("h2", text(heading), id=name) + content, aria_labelledby=name)
 
 
@@ -107,7 +110,7 @@ def assemble(
         f'<!doctype html>\n<html lang="en"><head>{head}</head><body>'
         '<a class="skip" href="#content">Skip to the results</a>'
         f'{top}<main id="content">{"".join(sections_html)}</main>'
-        f"{element('footer', 'Written by mr2-probe. Accuracies are percentages; intervals are 95 %.')}"
+        f"{element('footer', FOOTER)}"
         f'<script type="application/json" id="page-data">{json_in_script(data)}</script>'
         f'<script type="text/plain" id="library">{library(keep)}</script>'
         f"<script>{_static('page.js')}</script></body></html>\n"
@@ -131,12 +134,12 @@ def _static(name: str) -> str:
 def library(keep: Path | None = None) -> str:
     """Vega, Vega-Lite and vega-embed as one script that cannot end its own element.
 
-    Putting it together takes seconds, so it is kept beside the feature cache, sealed, a file a version.
+    Bundling takes seconds, so the script is cached beside the features, sealed, one file per version.
     """
     import vl_convert
 
     kept = cache_root(keep) / "report" / f"vega-{version('vl-convert-python')}.json"
-    with suppress(UserError, OSError, ValueError):  # absent, damaged or another user's: made again
+    with suppress(UserError, OSError, ValueError):  # missing, damaged or another user's: made again
         check_owner(kept.parent, kept)
         return str(unsealed(reading.text(kept))["script"])
     bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]

@@ -1,26 +1,27 @@
-"""The parts of a run's page that are text and tables."""
+"""The text and the tables of a run's page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from probe.report.charts.results import method_of
 from probe.report.html.markup import definitions, element, table, text
 from probe.report.text import format
 from probe.report.text.format import gain_interval, gained, interval, percent, plural
 
 Result = Mapping[str, Any]
+UNIT = element("small", " %")
 
 
 def title(result: Result) -> str:
     """`mr2 with clip-rn50 on pets`."""
     backbone = (result.get("backbone") or {}).get("name")
     data = (result.get("data") or {}).get("name")
-    return method_of(result) + (f" with {backbone}" if backbone else "") + (f" on {data}" if data else "")
+    return format.method(result) + (f" with {backbone}" if backbone else "") + (f" on {data}" if data else "")
 
 
 def subtitle(result: Result) -> str:
+    """`37 classes, 3,680 training images, 3,669 test images, 5 seeds, groups by crossfit`."""
     sizes = (result.get("data") or {}).get("sizes") or {}
     parts = [plural(len(result["test"]["by_class"]), "class")]
     parts += [
@@ -36,6 +37,7 @@ def subtitle(result: Result) -> str:
 
 
 def card(what: str, value: str, more: str, *, main: bool = False) -> str:
+    """A number with its name above and a line below; `value` and `more` are HTML."""
     content = (
         element("p", text(what), cls="what")
         + element("p", value, cls="value")
@@ -45,7 +47,7 @@ def card(what: str, value: str, more: str, *, main: bool = False) -> str:
 
 
 def _gain(gain: Mapping[str, Any] | None, reference: str) -> str:
-    """`+2.0 over erm (+0.4 to +3.6): better`, coloured by what it says."""
+    """`+2.0 over erm (+0.4 to +3.6): better`, coloured by its verdict."""
     if gain is None:
         return ""
     said = format.verdict(gain)
@@ -54,55 +56,41 @@ def _gain(gain: Mapping[str, Any] | None, reference: str) -> str:
 
 
 def cards(result: Result) -> str:
-    """The headline: overall, hardest group, fairness, the worst class."""
+    """The headline numbers: overall, hardest group, worst class, gap, calibration."""
     test, versus = result["test"], result.get("versus")
     reference = format.against(versus["method"], versus.get("how")) if versus else ""
     gains = versus["gain"] if versus else {}
-    unit = element("small", " %")
-    shown = [
-        card(
-            "Overall accuracy",
-            percent(test["top1"]) + unit,
-            _gain(gains.get("overall"), reference) or f"95 %: {interval(test['ci'])}",
-            main=True,
-        )
-    ]
-    hardest = list(test["groups"])[-1]
+
+    def accuracy(what: str, value: float, ci: Sequence[float] | None, key: str, *, main: bool = False) -> str:
+        more = _gain(gains.get(key), reference) or f"95 % interval: {interval(ci)}"
+        return card(what, percent(value) + UNIT, more, main=main)
+
+    shown = [accuracy("Overall accuracy", test["top1"], test["ci"], "overall", main=True)]
     if len(test["groups"]) > 1:
-        group = test["groups"][hardest]
-        shown.append(
-            card(
-                f"{hardest.capitalize()} classes ({len(group['classes'])})",
-                percent(group["accuracy"]) + unit,
-                _gain(gains.get(hardest), reference) or f"95 %: {interval(group['ci'])}",
-                main=True,
-            )
-        )
-    shown += [
-        card(
-            "Mean per class",
-            percent(test["mean_per_class"]) + unit,
-            _gain(gains.get("mean_per_class"), reference) or f"95 %: {interval(test['mean_per_class_ci'])}",
-        ),
-        card("Worst class", percent(test["worst"]["accuracy"]) + unit, text(test["worst"]["class"])),
-        card(
-            "Best to worst",
-            f"{percent(test['gap'])}{element('small', ' points')}",
-            f"standard deviation {percent(test['std'])}"
-            + (f", Gini {test['gini']:.3f}" if test.get("gini") is not None else ""),
-        ),
-    ]
+        name, group = list(test["groups"].items())[-1]
+        what = f"{name.capitalize()} classes ({len(group['classes'])})"
+        shown.append(accuracy(what, group["accuracy"], group["ci"], name, main=True))
+    shown.append(
+        accuracy("Mean per class", test["mean_per_class"], test["mean_per_class_ci"], "mean_per_class")
+    )
+    return element("div", "".join([*shown, *_fairness(test)]), cls="cards")
+
+
+def _fairness(test: Mapping[str, Any]) -> Iterator[str]:
+    """Cards of how evenly classes are treated, and of what else the result has."""
+    gini = f", Gini {test['gini']:.3f}" if test.get("gini") is not None else ""
+    yield card("Worst class", percent(test["worst"]["accuracy"]) + UNIT, text(test["worst"]["class"]))
+    yield card(
+        "Gap, best to worst",
+        percent(test["gap"]) + element("small", " points"),
+        f"standard deviation {percent(test['std'])}{gini}",
+    )
     if test.get("worst_tenth") is not None:
-        shown.append(
-            card("Worst tenth of classes", percent(test["worst_tenth"]) + unit, "mean of their accuracies")
-        )
+        yield card("Worst tenth of classes", percent(test["worst_tenth"]) + UNIT, "mean of their accuracies")
     if test.get("top5") is not None and len(test["by_class"]) > 5:
-        shown.append(card("Top-5", percent(test["top5"]) + unit, "truth among the first five guesses"))
+        yield card("Top-5", percent(test["top5"]) + UNIT, "true class among the five most likely")
     if test.get("ece") is not None:
-        shown.append(
-            card("Calibration error", percent(test["ece"]) + unit, "expected, over 15 bins of confidence")
-        )
-    return element("div", "".join(shown), cls="cards")
+        yield card("Calibration error", percent(test["ece"]) + UNIT, "expected (ECE), over 15 bins")
 
 
 def remarks_of(result: Result) -> str:
@@ -111,6 +99,7 @@ def remarks_of(result: Result) -> str:
 
 
 def remarks(said: Sequence[str]) -> str:
+    """Remarks as a list; nothing if there are none."""
     return element("ul", "".join(element("li", text(r)) for r in said), cls="remarks") if said else ""
 
 
@@ -119,7 +108,7 @@ def groups_table(result: Result) -> str:
     test, versus = result["test"], result.get("versus") or {}
     tables = {result.get("groups_by") or "": (test["groups"], versus.get("gain") or {})}
     for scheme, groups in (test.get("count_groups") or {}).items():
-        if sum(bool(group["classes"]) for group in groups.values()) > 1:  # else it is "overall" once more
+        if sum(bool(group["classes"]) for group in groups.values()) > 1:  # else it repeats "overall"
             tables[scheme] = (groups, (versus.get("count_gain") or {}).get(scheme) or {})
     rows = [
         [
@@ -144,41 +133,40 @@ def groups_table(result: Result) -> str:
         "by",
         "classes",
         "accuracy %",
-        "95 %",
+        "95 % interval",
         "calibration error %",
         *(["gain"] if versus else []),
     ]
     caption = "A group's accuracy is the mean over its classes."
     if versus:
-        caption += " The gains' intervals and verdicts are corrected for their number (Holm)."
+        caption += " Intervals and verdicts of the gains are corrected for their number (Holm)."
     return element("div", table(heading, rows, caption=caption, numeric=2), cls="scroll", tabindex="0")
 
 
 def has_confusions(result: Result) -> bool:
+    """Are there any mistakes to show?"""
     return bool((result.get("diagnostics") or {}).get("confusions"))
 
 
 def confusions(result: Result, thumbnails: Mapping[str, str]) -> str:
-    """The most frequent mistakes, with the surest examples of each where images are at hand."""
+    """The most frequent mistakes, with the most confident examples of each where there are thumbnails."""
     items = []
     for row in result["diagnostics"]["confusions"]:
+        true, predicted = text(row["true"]), text(row["predicted"])
         said = (
-            f"{element('strong', text(row['true']))} taken for {element('strong', text(row['predicted']))}: "
+            f"{element('strong', true)} mistaken for {element('strong', predicted)}: "
             f"{plural(row['count'], 'time')}, {percent(row['share'])} % of the class"
         )
         images = "".join(
-            f'<img src="{text(thumbnails[i])}" alt="{text(row["true"])}, taken for {text(row["predicted"])}" '
+            f'<img src="{text(thumbnails[i])}" alt="{true}, mistaken for {predicted}" '
             'decoding="async" width="62" height="62">'
             for i in row.get("ids", [])
             if thumbnails.get(i, "").startswith("data:image/")
         )
-        items.append(
-            element("li", element("p", said) + (element("div", images, cls="thumbs") if images else ""))
-        )
-    note = element(
-        "p", "The most frequent mistakes on the test split; images are the most confident ones.", cls="note"
-    )
-    return note + element("ul", "".join(items), cls="pairs")
+        thumbs = element("div", images, cls="thumbs") if images else ""
+        items.append(element("li", element("p", said) + thumbs))
+    note = "The most frequent mistakes on the test split, with the most confident examples of each."
+    return element("p", note, cls="note") + element("ul", "".join(items), cls="pairs")
 
 
 def reproduce(result: Result) -> str:
@@ -202,7 +190,7 @@ def reproduce(result: Result) -> str:
         rows = [[text(k), f"{v:.1f}"] for k, v in result["timing"].items()]
         parts.append(table(["stage", "seconds"], rows, caption="Time by stage"))
     return "".join(parts) or element(
-        "p", "These predictions came from elsewhere; no recipe is known.", cls="note"
+        "p", "These predictions were made elsewhere, so there is no recipe.", cls="note"
     )
 
 

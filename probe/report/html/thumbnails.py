@@ -1,4 +1,4 @@
-"""Small pictures of the test images that a page shows, kept with the run so that it can be drawn again."""
+"""Small copies of the test images on a page, stored with the run so that the page can be written again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from backbones import reading
 
 FILE = "thumbnails.json"
-SIDE = 96  # pixels: sharp at 62 on a dense screen, about 3 kB each
+SIDE = 96  # pixels: sharp at 62 on a high-density screen, about 3 kB each
 
 
 def data_uri(image: Any, side: int = SIDE) -> str:
@@ -27,7 +27,7 @@ def data_uri(image: Any, side: int = SIDE) -> str:
 def of_confusions(split: Any, diagnostics: Mapping[str, Any]) -> dict[str, str]:
     """Thumbnails of the examples in `diagnostics["confusions"]`, found in the split by their ids.
 
-    Rows would not do: a split may hold images that could not be read and were left out of the features.
+    Row numbers would not do: images that could not be read are in the split but not in the features.
     """
     wanted = {i for confusion in diagnostics.get("confusions") or [] for i in confusion["ids"]}
     rows = {identity: row for row, identity in enumerate(split.ids) if identity in wanted}
@@ -35,7 +35,7 @@ def of_confusions(split: Any, diagnostics: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read(folder: Path) -> dict[str, str]:
-    """The thumbnails of a run folder; none when it has none."""
+    """The thumbnails in a run folder, by test id; empty if there are none."""
     try:
         content = json.loads(reading.content(folder / FILE))
     except (OSError, ValueError, RecursionError):

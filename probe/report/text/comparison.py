@@ -1,4 +1,4 @@
-"""A comparison on a terminal of 80 columns: the papers' table, the ranking with intervals, what failed."""
+"""A comparison on a terminal of 80 columns: the papers' table, the ranking with intervals, failures."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rich.table import Table
 from rich.text import Text
 
 from probe.report.text import exports, format
-from probe.report.text.run import cell, plain, write
+from probe.report.text.run import STYLES, cell, plain, write
 from probe.system.safe_text import printable
 
-STYLES = {"better": "green", "worse": "red", format.NO_CHANGE: "dim"}
-METHOD = 10  # columns of a method in the table; a longer one takes further lines, none is cut
+METHOD = 10  # columns of a method in the table; a longer one is wrapped, never cut
 NAMED = 36  # columns of backbone, data set and method in the ranking
 RANKED = 10  # runs whose hard-class gain is shown with its interval
 
 
 def show(comparison: Mapping[str, Any], folder: str, console: Console | None = None) -> None:
-    """Print the comparison."""
+    """Print a comparison."""
     write(sections(comparison), folder, console)
 
 
 def sections(comparison: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The parts of the output, from top to bottom."""
     for data, rows in exports.by_data(comparison):
         yield Text(plain(data, 60), style="bold")
         yield _table(comparison, rows)
@@ -60,10 +60,10 @@ def _table(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Tabl
 
 
 def _method(label: str) -> Text:
-    """A long one parts before what was done with it: `erm`, `-finetune`."""
+    """A long one is split before its suffix: `erm`, `-finetune`."""
     name, dash, how = plain(label, 300).rpartition("-")
-    parts = dash and how.isalpha() and cell_len(label) > METHOD
-    return Text(f"{name}\n-{how}" if parts else f"{name}{dash}{how}")
+    split = dash and how.isalpha() and cell_len(label) > METHOD
+    return Text(f"{name}\n-{how}" if split else f"{name}{dash}{how}")
 
 
 def _ranking(rows: list[Mapping[str, Any]]) -> Table:

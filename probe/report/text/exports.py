@@ -1,7 +1,7 @@
 """A comparison in the papers' layout, for spreadsheets, Markdown and LaTeX.
 
-Rows are backbone and method, columns Overall and the groups; a gain over the reference stands in brackets,
-with a star when it is clear after Holm's correction over the whole table.
+Rows are backbone and method, columns Overall and the groups; the gain over the reference is in brackets, with
+a star if it is clear after Holm's correction over the whole table.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from probe.system.safe_text import printable
 
 Comparison = Mapping[str, Any]
 LEGEND = (
-    "In brackets: gain over {reference}, in points. *: clear after Holm's correction; else no clear change."
+    "In brackets: gain over {reference} in points. *: clear after Holm's correction; else no clear change."
 )
-# A spreadsheet takes a cell that begins with one of these for a formula.
+# A spreadsheet reads a cell that begins with one of these as a formula.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -45,6 +45,7 @@ def legend(comparison: Comparison) -> str:
 
 
 def columns(comparison: Comparison) -> list[str]:
+    """The statistics of the table: overall and the groups."""
     return ["overall", *comparison["groups"]]
 
 
@@ -64,7 +65,7 @@ def by_data(comparison: Comparison) -> Iterator[tuple[str, list[Mapping[str, Any
 
 
 def csv(comparison: Comparison) -> str:
-    """One line a run and statistic, numbers as fractions; names can never become formulas."""
+    """One line per run and statistic, numbers as fractions; names can never become formulas."""
     heading = [
         *("data", "backbone", "method", "seeds", "statistic", "accuracy", "ci_low", "ci_high"),
         *("gain", "gain_low", "gain_high", "p", "p_holm", "verdict", "relative", "run"),
@@ -88,25 +89,25 @@ def csv(comparison: Comparison) -> str:
 
 
 def harmless(value: Any) -> Any:
-    """Numbers as they are; text is printable, and what a spreadsheet would compute gets a quote in front."""
+    """Numbers as they are; text made printable, with a quote before what a spreadsheet would compute."""
     if not isinstance(value, str):
         return value
     return f"'{printable(value)}" if value.lstrip(" ").startswith(FORMULA) else printable(value)
 
 
 def escaped(value: str, rules: Mapping[str, str]) -> str:
-    """Printable, on one line, and nothing in it means anything to the format."""
+    """Printable, on one line, and with every character that the format would interpret escaped."""
     return "".join(rules.get(c, c) for c in printable(value))
 
 
 def markdown(comparison: Comparison) -> str:
-    """A table a data set, with the intervals of the gains below each."""
+    """One table per data set, with the intervals of the gains below each."""
     parts = []
     names = columns(comparison)
     for data, rows in by_data(comparison):
         heading = ["backbone", "method", *(n.capitalize() for n in names)]
         lines = [[*_labels(row, MARKDOWN), *(cell(row["statistics"].get(n)) for n in names)] for row in rows]
-        # the stars of clear gains must not start emphasis
+        # the stars of clear gains must not be read as emphasis
         lines = [[*line[:2], *(v.replace("*", "\\*") for v in line[2:])] for line in lines]
         parts.append(
             f"### {escaped(format.data(data), MARKDOWN)}\n\n{_grid(heading, lines, right=len(names))}"

@@ -1,4 +1,4 @@
-"""Numbers as people read them: percentages, signed gains, verdicts."""
+"""How results are written, in every table and page: percentages, signed gains, verdicts, remarks."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ MINUS = "\N{MINUS SIGN}"
 UNKNOWN = "\N{EN DASH}"
 NO_CHANGE = "no clear change"
 FEW_SEEDS = {
-    1: "one seed only: the intervals are about these trained heads, not about what other seeds would give",
-    2: "two seeds hardly show how much seeds differ, so the intervals are wide; three or more narrow them",
+    1: "one seed only: the intervals describe these trained heads, not what other seeds would give",
+    2: "two seeds hardly show how much seeds differ, so the intervals are wide; use three or more",
 }
-SAME_HEAD = "every seed gives the same head here, so one was run: the intervals are about test images alone"
-TONE = {"better": "better", "worse": "worse", NO_CHANGE: "unclear", UNKNOWN: "unclear"}  # styles of the page
+SAME_HEAD = "every seed gives the same head here, so only one was run; intervals cover test images only"
+TONE = {
+    "better": "better",
+    "worse": "worse",
+    NO_CHANGE: "unclear",
+    UNKNOWN: "unclear",
+}  # CSS classes
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:
+    """A fraction as a percentage without the sign, `59.6`."""
     return UNKNOWN if fraction is None else f"{100 * fraction:.{digits}f}"
 
 
 def signed(fraction: float | None, digits: int = 1) -> str:
-    """A gain in percentage points, `+2.0`, with a true minus sign; what rounds to nothing has no sign."""
+    """A gain in percentage points, `+2.0`, with a real minus sign; what rounds to 0 has no sign."""
     if fraction is None:
         return UNKNOWN
     rounded = f"{100 * fraction:+.{digits}f}"
@@ -29,25 +35,26 @@ def signed(fraction: float | None, digits: int = 1) -> str:
 
 
 def interval(ci: Sequence[float] | None, digits: int = 1) -> str:
+    """`58.2 to 61.0`."""
     return UNKNOWN if ci is None else " to ".join(percent(v, digits) for v in ci)
 
 
-def gain_interval(ci: Sequence[float] | None, digits: int = 1, joint: str = " to ") -> str:
-    """An interval that does not hold 0 never looks as if it did: it gets as many digits as that takes."""
+def gain_interval(ci: Sequence[float] | None, digits: int = 1, joiner: str = " to ") -> str:
+    """`+0.4 to +3.6`; an interval that excludes 0 gets as many digits as it takes to see that."""
     if ci is None:
         return UNKNOWN
     if ci[0] > 0 or ci[1] < 0:
         digits = _digits(min(ci, key=abs), digits)
-    return joint.join(signed(v, digits) for v in ci)
+    return joiner.join(signed(v, digits) for v in ci)
 
 
 def gained(gain: Mapping[str, Any], digits: int = 1) -> str:
-    """The mean of a gain; a clear one never looks like nothing."""
+    """The mean of a gain; a clear one gets as many digits as it takes not to look like 0."""
     return signed(gain["mean"], _digits(gain["mean"], digits) if gain["clear"] else digits)
 
 
 def _digits(fraction: float, least: int) -> int:
-    """How many digits it takes to see a percentage; it ends where floats do."""
+    """The digits, at least `least`, at which a percentage does not round to 0."""
     return next((d for d in range(least, 9) if float(f"{100 * fraction:.{d}f}") != 0), least)
 
 
@@ -67,13 +74,19 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
     return [*(result.get("remarks") or []), *([few] if few else [])]
 
 
+def method(result: Mapping[str, Any]) -> str:
+    """What the run's own method is called beside its reference."""
+    recipe = result.get("recipe") or {}
+    return str(result.get("method") or (recipe.get("method") or {}).get("name") or "model")
+
+
 def against(method: str, how: str | None) -> str:
-    """`erm (frozen probe)`, `erm (same training)`: what gains are gains over."""
+    """`erm (frozen probe)`, `erm (same training)`: what a gain is measured against."""
     return f"{method} ({how})" if how else method
 
 
 def data(name: str) -> str:
-    """What people call a data set: the last part of a path or a hub id."""
+    """The short name of a data set: the last part of a path or a Hub id."""
     return name.rstrip("/").rpartition("/")[2] or name
 
 
@@ -83,6 +96,7 @@ def groups(result: Mapping[str, Any]) -> str:
 
 
 def plural(number: int, noun: str) -> str:
+    """`1 class`, `37 classes`."""
     if number == 1:
         return f"1 {noun}"
     return f"{number:,} {noun}" + ("es" if noun.endswith("s") else "s")

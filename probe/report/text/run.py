@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -11,46 +11,46 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from probe.methods import grammar
 from probe.report.text import format
+from probe.report.text.format import percent, plural
 from probe.system.safe_text import printable
 
 BLANK = Text("")
 EXTREMES = 3  # how many of the worst and best classes are shown
-NAME = 32  # columns of a class name: two of them, with their numbers, fit into 80
-GROUP = 12  # columns of a group's name: with its gain and the verdict the line fits too
+NAME = 32  # columns of a class name: two of them, with their numbers, fit in 80
+GROUP = 12  # columns of a group's name: with its gain and the verdict the line fits in 80
 WIDTH = 80
-
-
-def percent(fraction: float) -> str:
-    return f"{100 * fraction:.1f}"
+STYLES = {"better": "bold green", "worse": "bold red", format.NO_CHANGE: "dim"}  # of verdicts
 
 
 def plain(name: str, width: int = NAME) -> str:
-    """A class name fit for a terminal: nothing in it acts, and it is not too wide (some letters take two)."""
+    """A name that is safe on a terminal (no control codes) and at most `width` columns wide."""
     clean = printable(name)
     return clean if cell_len(clean) <= width else set_cell_size(clean, width - 1).rstrip() + "…"
 
 
 def cell(name: str, width: int = NAME) -> Text:
-    """The same for a table, which would take `[red]` in a bare string for a colour."""
+    """The same for a rich table, which would read `[red]` in a bare string as a colour."""
     return Text(plain(name, width))
 
 
-def show(result: Mapping[str, Any], folder: str, console: Console | None = None) -> None:
-    """Print the result of one run."""
-    write(sections(result), folder, console)
+def show(
+    result: Mapping[str, Any], folder: str, console: Console | None = None, *, method: str | None = None
+) -> None:
+    """Print the result of one run; `method` is its method as a recipe writes it, with parameters."""
+    write(sections(result, method), folder, console)
 
 
 def write(parts: Iterable[RenderableType], folder: str, console: Console | None = None) -> None:
-    """Print some parts and where it all is: names stay names, and the path is one word that can be copied."""
+    """Print the parts, then the folder on a line that is never wrapped, so that it can be copied."""
     console = console or Console(highlight=False, markup=False, emoji=False)
     console.print(Group(*parts))
     console.print(Text(f"saved: {printable(folder)}", style="dim"), soft_wrap=True)
 
 
-def sections(result: Mapping[str, Any]) -> Iterator[RenderableType]:
-    yield _headline(result)
+def sections(result: Mapping[str, Any], method: str | None = None) -> Iterator[RenderableType]:
+    """The parts of a run's table, from top to bottom."""
+    yield _headline(result, method or format.method(result))
     yield BLANK
     yield _accuracies(result)
     yield BLANK
@@ -63,17 +63,16 @@ def sections(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield _times(result["timing"])
 
 
-def _headline(result: Mapping[str, Any]) -> Text:
+def _headline(result: Mapping[str, Any], method: str) -> Text:
     recipe, data = result["recipe"], result["data"]
-    seeds = f"{len(result['seeds'])} seed" + "s" * (len(result["seeds"]) > 1)
     how = "fine-tuned" if recipe.get("finetune") else recipe["solver"]["name"]
-    strength = sorted({s["l2"] for s in result["seeds"] if s.get("l2")})
-    if strength:
+    l2 = sorted({s["l2"] for s in result["seeds"] if s.get("l2")})
+    if l2:
         chosen = "given" if recipe["solver"]["l2"] else "by validation"
-        ends = dict.fromkeys((strength[0], strength[-1]))
+        ends = dict.fromkeys((l2[0], l2[-1]))
         how += f", l2 {' to '.join(f'{v:.3g}' for v in ends)} {chosen}"
     what = f"{plain(result['backbone']['name'])} on {plain(data['name'])}"
-    method = f"{plain(grammar.spelled(recipe['method']), 60)} ({how}), {seeds}"
+    method = f"{plain(method, 60)} ({how}), {plural(len(result['seeds']), 'seed')}"
     head = Text(what, style="bold")
     head.append("  " if cell_len(what) + cell_len(method) + 2 <= WIDTH else "\n")
     head.append(f"{method}\n", style="not bold")
@@ -87,18 +86,19 @@ def _headline(result: Mapping[str, Any]) -> Text:
 
 def _accuracies(result: Mapping[str, Any]) -> Table:
     test, versus = result["test"], result.get("versus")
-    table = _table("classes", "right %", "95 % interval", first="left")
+    table = _table("classes", "accuracy\n%", "95 %\ninterval", first="left")
     if versus:
         against = plain(format.against(versus["method"], versus.get("how")))
         table.add_column(Text(f"vs {against}\npoints (95 %, Holm)"), justify="right", no_wrap=True)
-        table.add_column("", no_wrap=True)
+        table.add_column("", no_wrap=True, min_width=len(format.NO_CHANGE))
 
-    def row(label: str, accuracy: float, ci: Iterable[float], key: str) -> None:
-        cells: list[str | Text] = [Text(label), percent(accuracy), " - ".join(percent(v) for v in ci)]
+    def row(label: str, accuracy: float, ci: Sequence[float], key: str) -> None:
+        cells: list[str | Text] = [Text(label), percent(accuracy), format.interval(ci)]
         if versus:
             gain = versus["gain"][key]
+            said = format.verdict(gain)
             interval = format.gain_interval(gain["ci"], 2, "..")
-            cells += [f"{format.gained(gain, 2)} ({interval})", _verdict(gain)]
+            cells += [f"{format.gained(gain, 2)} ({interval})", Text(said, style=STYLES[said])]
         table.add_row(*cells)
 
     row("overall", test["top1"], test["ci"], "overall")
@@ -116,12 +116,6 @@ def _table(*columns: str, first: JustifyMethod) -> Table:
     for column in columns[1:]:
         table.add_column(column, justify="right", no_wrap=True)
     return table
-
-
-def _verdict(gain: Mapping[str, Any]) -> Text:
-    if not gain["clear"]:
-        return Text("no clear change", style="dim")
-    return Text("better", style="bold green") if gain["mean"] > 0 else Text("worse", style="bold red")
 
 
 def _extremes(by_class: list[dict[str, Any]]) -> Table:

@@ -19,7 +19,7 @@ from probe.heads import Adapter, Cosine, Head, Linear
 from probe.train.seeding import seed as stream
 
 if TYPE_CHECKING:
-    from probe.probing.exact import ProbeProblem
+    from probe.probing.problem import ProbeProblem
     from probe.recipe import MethodConfig, SolverConfig
 
 SPREAD = 0.01  # of a random head's weights: every class about equally likely at first
@@ -70,11 +70,11 @@ def _random(head: Head, start: Start) -> Scaling:
 
 
 def _means(head: Head, start: Start) -> Scaling:
-    from probe.probing.exact import part
+    from probe.probing.problem import take_rows
 
     problem = start.problem
     stats = ClassStats.from_features(
-        part(problem.raw, start.trained), problem.y[start.trained], problem.num_classes
+        take_rows(problem.raw, start.trained), problem.y[start.trained], problem.num_classes
     )
     assert stats.mean is not None
     head.start_from_means(stats.mean.float())
@@ -82,7 +82,7 @@ def _means(head: Head, start: Start) -> Scaling:
 
 
 def _zeroshot(head: Head, start: Start) -> Scaling:
-    from probe.probing.exact import text_classifier
+    from probe.probing.zero_shot import text_classifier
 
     head.start_from_text(*text_classifier(start.backbone, start.class_names, start.templates))
     return NEUTRAL

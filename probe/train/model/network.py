@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from probe.core.scaling import NEUTRAL, Scaling
-from probe.heads import Head
+from probe.heads import Head, PlainHead
 from probe.train.parallel import dtensor
 
 
@@ -65,3 +65,10 @@ class OwnHead(Head):
 
     def scores(self, embedded: Tensor, takes: str = "logits") -> Tensor:
         return self.loss.scores(embedded)
+
+    def plain(self) -> PlainHead:
+        """With one variance the distances are linear in h, up to what all classes share."""
+        loss = self.loss
+        if loss.log_variance is None:
+            return PlainHead("linear", {"weight": loss.centres, "bias": -loss.centres.square().sum(1) / 2})
+        return PlainHead("gaussian", {"centres": loss.centres, "log_variance": loss.log_variance})

@@ -45,7 +45,7 @@ def test_the_map_to_the_simplex_is_the_ridge_of_the_smallest_error_left_out(d):
             total += ((model.predict(x[i : i + 1]) - frame[y[i]]) ** 2).sum()
         return total
 
-    strength = min(classifiers.STRENGTHS, key=left_out)
+    strength = min(classifiers.L2_GRID, key=left_out)
     expected = Ridge(alpha=strength * level).fit(x, frame[y]).predict(test) @ frame.T
     np.testing.assert_array_equal(classifiers.equiangular(x, y, test, 3), expected.argmax(1))
 

@@ -107,7 +107,7 @@ def test_scores_of_minus_infinity_and_absent_classes_leave_gaps_not_errors():
 
 
 def test_a_large_training_set_is_sampled_evenly_over_classes(monkeypatch):
-    monkeypatch.setattr(module, "ROWS", 60)
+    monkeypatch.setattr(module, "MOST_ROWS", 60)
     y = np.repeat([0, 1, 2], [500, 30, 10])
     x = np.arange(540.0)[:, None]
     sample = module._sample(LabelledFeatures(x, y), seed=0)

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from probe import recipe
+from probe.runs.naming import slug
 from probe.runs.predict import predict
 from probe.runs.run import run
 from tests.support.sharded_world import CONFIGS
@@ -68,7 +69,7 @@ def test_a_split_run_equals_one_process_and_its_folder_predicts(start, cache, co
     done = run(content, cache=cache, out=tmp_path / "one")
     same_story(done.result, two)
     image = next(colours.rglob("*.png"))
-    guesses = [predict(tmp_path / out / content.slug, [image], top=1)[0] for out in ("one", "two")]
+    guesses = [predict(tmp_path / out / slug(content), [image], top=1)[0] for out in ("one", "two")]
     assert guesses[0]["classes"][0]["name"] == guesses[1]["classes"][0]["name"]
 
 
@@ -82,4 +83,4 @@ def test_two_machines_run_the_same_command_and_write_one_run(start, cache, tmp_p
     two = ended(first)
     ended(second)
     same_story(run(content, cache=cache, out=tmp_path / "one").result, two)
-    assert [path.name for path in (tmp_path / "two").iterdir()] == [content.slug]
+    assert [path.name for path in (tmp_path / "two").iterdir()] == [slug(content)]

@@ -12,7 +12,7 @@
     return chart.rows.map((row) => Object.fromEntries(row.map((value, i) => [fields[i], value])));
   };
 
-  // The library is kept as inert text and only becomes a program after the first paint.
+  // The library is inert text and only becomes a script after the first paint.
   let library;
   const load = () => (library ??= new Promise((done) => {
     const script = document.createElement("script");
@@ -44,7 +44,7 @@
     holder.dataset.drawn = config === page.themes.dark ? "dark" : "light";
   };
 
-  // One after another, so that the page answers in between; what is printed is drawn in the light colours.
+  // One after another, so that the page stays responsive; printing uses the light colours.
   const pause = () => new Promise((done) => setTimeout(done));
   const drawAll = async () => {
     for (const name of charts.keys()) {

@@ -5,7 +5,8 @@
     drw(ldam(max_margin=0.3), after=0.7)   both with parameters
 
 The same as the mapping `{name: drw, loss: {name: ldam, max_margin: 0.3}, after: 0.7}`, which is what a recipe
-stores. Names and values are checked by the catalogue; only the writing is understood here.
+stores. This module knows the syntax only: `probe.methods.catalogue` checks names and values, and
+`probe.methods.spelling` writes a stored method out again. No torch here.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from probe.errors import UserError
-from probe.methods.catalogue import INNER, wraps
 
-DEEPEST = 8  # parentheses within parentheses; a loss inside a method needs two
+INNER = "loss"  # the key of the loss inside a method
+DEEPEST = 8  # nested brackets; a loss inside a method needs two
 WORD = re.compile(r"[A-Za-z0-9_.-]+")
 CLOSES = {")": "(", "]": "["}
 WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
 
 def parse(written: str) -> dict[str, Any]:
-    """`{"name": "drw", "loss": "ldam", "after": 0.7}` of `drw(ldam, after=0.7)`; a bare name is its own.
+    """A written method as a mapping; `drw(ldam, after=0.7)` has the keys name, loss and after.
 
     >>> parse("mr2(lam=0.01)")
     {'name': 'mr2', 'lam': 0.01}
@@ -69,7 +70,7 @@ def _inner(part: str, written: str) -> str | dict[str, Any]:
 def _word(text: str, written: str) -> str:
     word = text.strip()
     if not WORD.fullmatch(word):
-        raise _mistake(written, f'"{word}" is no name' if word else "a name is missing")
+        raise _mistake(written, f'"{word}" is not a name' if word else "a name is missing")
     return word
 
 
@@ -88,7 +89,7 @@ def _value(text: str, written: str) -> Any:
 
 
 def _parts(text: str, written: str) -> Iterator[str]:
-    """The pieces between the commas that stand inside no further bracket."""
+    """The pieces between the commas that are outside all brackets."""
     opened: list[str] = []
     part = ""
     for letter in text:
@@ -114,7 +115,11 @@ def _mistake(written: str, problem: str) -> UserError:
 
 
 def understood(value: Any) -> Any:
-    """A method as a recipe stores it, from the written form, or from a mapping that holds some of it."""
+    """A method as a recipe stores it; `value` is the written form, or a mapping that may hold written parts.
+
+    >>> understood({"name": "sam", "loss": "mr2(lam=0.5)"})
+    {'name': 'sam', 'loss': {'name': 'mr2', 'lam': 0.5}}
+    """
     content = parse(value) if isinstance(value, str) else value
     if not isinstance(content, Mapping):
         return content
@@ -125,44 +130,8 @@ def understood(value: Any) -> Any:
     return dict(content)
 
 
-def spelled(content: Mapping[str, Any]) -> str:
-    """The one way to write a method: its loss first, then what was given, by name.
-
-    >>> spelled({"name": "drw", "after": 0.7, "loss": "ldam"})
-    'drw(ldam, after=0.7)'
-    """
-    given = {key: value for key, value in content.items() if key not in ("name", INNER)}
-    arguments = [f"{key}={_shown(given[key])}" for key in sorted(given)]
-    inner = _loss_of(content)
-    if inner is not None:
-        arguments.insert(0, spelled(inner))
-    return str(content["name"]) + (f"({', '.join(arguments)})" if arguments else "")
-
-
-def names(content: Mapping[str, Any]) -> str:
-    """The same without parameters, for the name of a folder: `drw(ldam)`."""
-    inner = _loss_of(content)
-    return str(content["name"]) + (f"({names(inner)})" if inner is not None else "")
-
-
-def _loss_of(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The loss inside a method that wraps one, named or not."""
-    inner = content.get(INNER, "erm" if wraps(str(content["name"])) else None)
-    if isinstance(inner, Mapping):
-        return inner if "name" in inner else {"name": "?", **inner}
-    return None if inner is None else {"name": str(inner)}
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_shown, value))}]"
-    return str(value)
-
-
 def listed(values: Sequence[str]) -> list[str]:
-    """`("erm drw(ldam)", "sam(mr2, rho=0.1)")` as three methods: a space inside parentheses parts nothing."""
+    """`("erm drw(ldam)", "sam(mr2, rho=0.1)")` as three methods: parentheses keep their spaces."""
     found: list[str] = []
     for value in values:
         open_ = 0

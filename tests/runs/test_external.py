@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from probe.errors import UserError
-from probe.evaluation import external
+from probe.runs import external
 
 LABELS = np.repeat([0, 1, 2], 10)
 NAMES = ["cat", "dog", "fox"]
@@ -22,7 +22,7 @@ def write(path, **columns):
 
 
 def guesses(*right):
-    """The first `right` images of each class are right, the rest are taken for the next class."""
+    """The first `right` images of each class are correct, the rest are mistaken for the next class."""
     return np.concatenate([[k] * r + [(k + 1) % 3] * (10 - r) for k, r in enumerate(right)])
 
 
@@ -89,14 +89,14 @@ def test_groups_can_come_from_a_file(path, tmp_path):
 BAD = {
     "needs the columns": {"id": [1], "label": [0]},
     "holds no predictions": {"id": [], "label": [], "prediction": []},
-    "row 1: prediction 7 is none of the 3 classes": {
+    "row 1: prediction 7 is not one of the 3 classes": {
         "id": [1, 2],
         "label": [0, 1],
         "prediction": [0, 7],
         "metadata": {"class_names": json.dumps(NAMES)},
     },
     "an id occurs twice": {"id": [1, 1], "label": [0, 1], "prediction": [0, 1]},
-    "other images or labels": {
+    "different images or labels": {
         "id": [1, 2, 1, 3],
         "label": [0, 1, 0, 1],
         "prediction": [0, 1, 0, 1],
@@ -109,7 +109,7 @@ BAD = {
         "method": ["erm", "mr2", "la"],
     },
     "scores must be": {"id": [1, 2], "label": [0, 1], "scores": [[0.1, 0.2], [0.3, float("nan")]]},
-    "as many in every row": {"id": [1, 2], "label": [0, 1], "scores": [[0.1, 0.2], [0.3]]},
+    "the same count in every row": {"id": [1, 2], "label": [0, 1], "scores": [[0.1, 0.2], [0.3]]},
 }
 
 

@@ -1,0 +1,42 @@
+"""Probabilities of training rows under plain probes that have not seen them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from probe.evaluation import groups
+from probe.evaluation.groups import FitPredict
+from probe.probing.problem import ProbeProblem, take_rows
+from probe.probing.select_l2 import ROUGH, logistic_path, select_l2
+from probe.probing.settings import LossChoice, SolverSettings
+from probe.solve import logistic
+
+PLAIN = LossChoice("erm")
+RAREST = 1e-3  # the least effective frequency of a class: its logarithm must be finite
+
+
+def held_out_probabilities(problem: ProbeProblem, l2: float) -> FitPredict:
+    """`fit_predict` for `probe.evaluation.groups.crossfit`: the plain probe with this l2."""
+
+    def fit_predict(rows: NDArray[np.int64], holdout: NDArray[np.int64]) -> NDArray[np.floating]:
+        X, y = take_rows(problem.X, rows), problem.y[rows]
+        solution = logistic.fit(X, y, problem.num_classes, l2=l2, basis=problem.basis, tol=ROUGH)
+        return F.softmax(solution.logits(take_rows(problem.X, holdout)), dim=1).numpy()
+
+    return fit_predict
+
+
+def effective_frequency(
+    problem: ProbeProblem, solver: SolverSettings, holdout: NDArray[np.int64]
+) -> list[float]:
+    """K effective frequencies (Classes Are Not Equal, eq. 11).
+
+    EF(c) is the mean probability that a plain probe gives class c on samples of class c that it has not seen;
+    cross-fitting lets every training row be such a sample once.
+    """
+    path = logistic_path(problem, lambda rows: problem.loss(PLAIN, rows))
+    l2 = select_l2(problem, solver, holdout, path)["l2"]
+    _, own = groups.crossfit(problem.y, problem.num_classes, held_out_probabilities(problem, l2))
+    return np.maximum(own, RAREST).tolist()

@@ -1,0 +1,103 @@
+"""The result of a fitted recipe: every block of result.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from probe.errors import UserError
+from probe.evaluation import predictions
+from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
+from probe.evaluation.groups import Ranking
+from probe.evaluation.summary import Groups, gain_over, summarise
+from probe.runs import reference
+from probe.runs.experiment import Experiment
+from probe.runs.metadata import describe, remarks_and_margins
+from probe.runs.reference import ERM, PROBE
+from probe.runs.training_summary import course
+
+
+def evaluate(e: Experiment, ranking: Ranking) -> dict[str, Any]:
+    """Everything but the diagnostics and the timing."""
+    said = (reference.remark(e.recipe, e.trained), ranking.remark)
+    result = {
+        **describe(e),
+        **ranking.origin,
+        **remarks_and_margins(e, said),
+        **accuracies(e, ranking.groups),
+    }
+    if e.recipe.finetune:
+        result["training"], remarks = course(
+            e.eval_set(ranking.groups),
+            e.fitted.fits,
+            e.predictions,
+            end=e.fitted.name,
+            probe=ERM if e.versus == PROBE else None,
+            starts=e.fitted.start_scores,
+        )
+        result["remarks"] += remarks
+    return result
+
+
+def accuracies(e: Experiment, groups: Groups) -> dict[str, Any]:
+    """The `test`, `reference` and `versus` blocks."""
+    eval_set = e.eval_set(groups)
+    own = predictions.outcome(e.predictions, e.test.y, e.fitted.name)
+    block: dict[str, Any] = {"test": summarise(own, eval_set), "reference": None, "versus": None}
+    if e.versus is None:
+        return block
+    erm = predictions.outcome(e.predictions, e.test.y, ERM)
+    about = {"how": e.versus, "run": None if e.trained is None else e.trained.name}
+    return {
+        **block,
+        "reference": summarise(erm, eval_set),
+        "versus": {**gain_over(own, erm, eval_set), **about},
+    }
+
+
+def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The `diagnostics` block, of the first seed; a network from scratch has no frozen features."""
+    models = {
+        method.name: Model(method.scores[0].numpy(), _array(method.fits[0].head.tensors.get("weight")))
+        for method in e.methods
+    }
+    train = LabelledFeatures(e.problem.X, e.problem.y)
+    test = LabelledFeatures(e.problem.scaling.lazily(e.test.X), e.test.y)
+    return diagnose(
+        models,
+        labels=e.test.y,
+        ids=e.test.ids,
+        class_names=e.problem.class_names,
+        groups=groups,
+        margins=None if margins is None else margins["by_class"],
+        train=None if e.recipe.from_scratch else train,
+        test=None if e.recipe.from_scratch else test,
+    )
+
+
+def _array(tensor: Tensor | None) -> NDArray[np.floating] | None:
+    return None if tensor is None else tensor.numpy()
+
+
+def check_finite(result: Mapping[str, Any]) -> None:
+    """Refuse a result that holds NaN or infinity: weights can grow too large for any sum of them."""
+    bad = next(_not_finite(result, ""), None)
+    if bad is not None:
+        raise UserError(
+            f"training ended with weights so large that the result is not finite ({bad}), so nothing was "
+            "written. Try a smaller train.lr, train.clip=1, or a larger solver.l2"
+        )
+
+
+def _not_finite(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, (dict, list, tuple)):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in parts:
+            yield from _not_finite(part, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield path

@@ -1,0 +1,165 @@
+"""The three ways to a head: solved exactly, trained by SGD on features, or fine-tuned with the backbone.
+
+A run chooses one of them, once, with `choose`. Each checks the recipe, fits the method with every seed, and
+says what its log holds.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from probe import methods
+from probe.errors import UserError
+from probe.evaluation import predictions
+from probe.evaluation.predictions import Predictions
+from probe.probing import exact
+from probe.probing.problem import Fit, ProbeProblem
+from probe.probing.settings import LossSettings, SolverSettings
+from probe.recipe import Recipe
+from probe.runs.folder import RunFolder
+from probe.runs.inputs import RunInputs
+from probe.runs.naming import label
+
+if TYPE_CHECKING:
+    from probe.train import FinetunedModel
+
+Holdouts = Sequence[NDArray[np.int64]]  # the rows that validate, one array per seed
+
+
+@dataclass(frozen=True)
+class FittedMethod:
+    """One method's heads, one per seed, and their scores on the test split."""
+
+    name: str  # what its predictions are called
+    fits: list[Fit]
+    scores: list[Tensor]  # N x K each
+    tuned: FinetunedModel | None = None  # the first seed's backbone, where it was trained too
+    # N x K scores of each seed's holdout; None where it was trained on
+    holdout_scores: Sequence[Tensor | None] = ()
+    start_scores: Sequence[Tensor] = ()  # N x K scores at step 0, of fine-tunings that start from a probe
+
+    def predictions(self, labels: NDArray[np.int64]) -> list[Predictions]:
+        """One per seed; `labels` are those of the test split."""
+        return [predictions.from_scores(s, labels, self.name, seed) for seed, s in enumerate(self.scores)]
+
+
+@dataclass(frozen=True)
+class Strategy(ABC):
+    """One way to fit a recipe's method."""
+
+    recipe: Recipe
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse at once what could only fail after minutes of extraction."""
+
+    @abstractmethod
+    def seeds(self, inputs: RunInputs) -> int:
+        """How many seeds give different heads."""
+
+    @abstractmethod
+    def fit(self, problem: ProbeProblem, inputs: RunInputs, holdouts: Holdouts, work: Path) -> FittedMethod:
+        """The recipe's method with every seed; `work` is for checkpoints."""
+
+    @abstractmethod
+    def write_log(self, fitted: FittedMethod, work: Path, folder: RunFolder) -> None:
+        """How the fits went, and what else they left in `work`."""
+
+
+class Exact(Strategy):
+    """A solver with a certified solution; a seed acts through the holdout that l2 is chosen on."""
+
+    def check(self) -> None:
+        method = methods.info(self.recipe.method.name)
+        if methods.catalogue.wraps(method.name):
+            raise UserError(f"{method.name} must be trained: use --solver sgd, or --finetune")
+        exact.check(self.recipe.method, self.recipe.solver)
+
+    def seeds(self, inputs: RunInputs) -> int:
+        solver = self.recipe.solver
+        validates = solver.name in ("lbfgs", "ridge") and solver.l2 is None
+        return self.recipe.seeds if validates and "val" not in inputs.features else 1
+
+    def fit(self, problem: ProbeProblem, inputs: RunInputs, holdouts: Holdouts, work: Path) -> FittedMethod:
+        return solve(label(self.recipe), problem, inputs, holdouts, self.recipe.method, self.recipe.solver)
+
+    def write_log(self, fitted: FittedMethod, work: Path, folder: RunFolder) -> None:
+        rows = ({"seed": seed, **fit.record} for seed, fit in enumerate(fitted.fits))
+        folder.write_log("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def solve(
+    name: str,
+    problem: ProbeProblem,
+    inputs: RunInputs,
+    holdouts: Holdouts,
+    method: LossSettings,
+    solver: SolverSettings,
+) -> FittedMethod:
+    """A method by an exact solver, with every holdout; `name` is what its predictions are called."""
+    test = inputs.features["test"].X
+    fits = [exact.fit(problem, method, solver, holdout) for holdout in holdouts]
+    return FittedMethod(name, fits, [fit.head.scores(test) for fit in fits])
+
+
+class Trained(Strategy):
+    """By gradient steps: every seed has an initialisation and a log of its own."""
+
+    def check(self) -> None:
+        from probe.train.build import check_recipe
+
+        check_recipe(self.recipe)
+
+    def seeds(self, inputs: RunInputs) -> int:
+        return self.recipe.seeds
+
+    def write_log(self, fitted: FittedMethod, work: Path, folder: RunFolder) -> None:
+        from probe.runs import seeds
+
+        folder.write_log(seeds.log(work, len(fitted.fits)))
+        seeds.copy_tracking(work, len(fitted.fits), folder)
+
+
+class Sgd(Trained):
+    """A head trained by SGD on cached features."""
+
+    def fit(self, problem: ProbeProblem, inputs: RunInputs, holdouts: Holdouts, work: Path) -> FittedMethod:
+        from probe.runs import seeds
+
+        fits = list(seeds.probes(self.recipe, problem, holdouts, work))
+        test = inputs.features["test"].X
+        return FittedMethod(label(self.recipe), fits, [fit.head.scores(test) for fit in fits])
+
+
+class Finetune(Trained):
+    """Head and backbone trained on images."""
+
+    def fit(self, problem: ProbeProblem, inputs: RunInputs, holdouts: Holdouts, work: Path) -> FittedMethod:
+        from probe.runs import seeds
+
+        tuned = list(seeds.tunings(self.recipe, problem, inputs, holdouts, work))
+        test = inputs.features["test"].X
+        return FittedMethod(
+            label(self.recipe),
+            fits=[Fit(t.head, t.record, t.loss) for t in tuned],
+            scores=[t.scores for t in tuned],
+            tuned=tuned[0],
+            holdout_scores=[t.held for t in tuned],
+            start_scores=[t.start.scores(test) for t in tuned if t.start is not None],
+        )
+
+
+def choose(recipe: Recipe) -> Strategy:
+    """The strategy of this recipe."""
+    if recipe.finetune:
+        return Finetune(recipe)
+    return Sgd(recipe) if recipe.solver.name == "sgd" else Exact(recipe)
