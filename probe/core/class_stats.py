@@ -7,7 +7,7 @@ sum is the class's mean of |h|^2, which is all that MR²'s margins see.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from probe.core import collectives
+from probe.core.ema import blend
 from probe.errors import UserError
 
 PIECE = 2**22  # numbers read at a time: 32 MB in float64
@@ -30,23 +31,26 @@ class Groups:
 
     @classmethod
     def of(cls, targets: Tensor) -> Groups:
+        """The groups of N labels."""
         return cls(*torch.unique(targets, return_inverse=True, return_counts=True))
 
     def sums(self, x: Tensor) -> Tensor:
-        """Sum of the rows of each present class: C x ..."""
+        """Sum of the rows of each present class, for x of N x ...: C x ..."""
         return x.new_zeros((len(self.classes), *x.shape[1:])).index_add(0, self.index, x)
 
     def means(self, x: Tensor) -> Tensor:
+        """Mean of the rows of each present class: C x ..."""
         return self.sums(x) / self.sizes.view(-1, *[1] * (x.ndim - 1)).to(x.dtype)
 
     def centred(self, x: Tensor, means: Tensor) -> Tensor:
-        """Every row minus its class's mean; differences within a class are unchanged by it."""
+        """Every row minus its class's mean (`means`: C x ...); differences within a class do not change."""
         return x - means.index_select(0, self.index)
 
 
 def squared_norm(x: Tensor, p: float) -> Tensor:
-    """|row|_p^2."""
-    return torch.linalg.vector_norm(x, p, dim=1).square()
+    """|x_i|_p^2 of each of the N rows of x."""
+    norms: Tensor = torch.linalg.vector_norm(x, p, dim=1)
+    return norms.square()
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,9 @@ class ClassStats:
     ) -> ClassStats:
         """One pass in bounded memory, in float64, whatever the order of the rows.
 
-        X is an N x D tensor, array or feature matrix. Classes without rows get zeros. A norm other than
-        p = 2 needs a second pass, because it is not a sum of moments. With `across_processes` every process
-        gives its own part of the rows and all get the statistics of the whole.
+        X is an N x D tensor, array or feature matrix, y holds N labels. Classes without rows get zeros. A
+        norm other than p = 2 needs a second pass, because it is not a sum of moments. With `across_processes`
+        every process gives its own part of the rows and all get the statistics of the whole.
         """
         y = torch.as_tensor(y)
         _check(X, y, num_classes)
@@ -147,7 +151,7 @@ class StatisticsModule(nn.Module):
     therefore adopts the saved shape and dtype, and casting a model to half precision leaves them alone.
     """
 
-    def _apply(self, fn: Any, recurse: bool = True) -> StatisticsModule:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> StatisticsModule:
         before = dict(self._buffers)
 
         def apply(tensor: Tensor) -> Tensor:
@@ -156,7 +160,7 @@ class StatisticsModule(nn.Module):
             except TypeError:  # a device without float64 (Apple's MPS)
                 return fn(tensor.float())
 
-        super()._apply(apply, recurse)
+        super()._apply(apply, recurse)  # type: ignore[no-untyped-call]
         for name, old in before.items():
             new = self._buffers[name]
             if old is not None and new is not None and new.dtype in (torch.float16, torch.bfloat16):
@@ -178,7 +182,7 @@ class StatisticsModule(nn.Module):
 
 
 class RunningStats(StatisticsModule):
-    """Moving averages over batches; call `update` once a training step.
+    """Moving averages over batches; call `update` once per training step.
 
     kind "norms"    averages |mu_k|^2 and |s_k|^2 of each batch, as the paper does. With m samples of a class
                     in a batch the two are biased by |s_k|^2/m, upwards and downwards (their sum is not).
@@ -207,7 +211,7 @@ class RunningStats(StatisticsModule):
 
     @torch.no_grad()
     def fix(self, stats: ClassStats) -> None:
-        """Take exact statistics of the training set."""
+        """Use exact statistics of the training set from now on."""
         if stats.p != self.p:
             raise UserError(f"the statistics have p = {stats.p:g}, but this loss uses p = {self.p:g}")
         if len(stats.count) != len(self.seen):
@@ -217,16 +221,19 @@ class RunningStats(StatisticsModule):
 
     @torch.no_grad()
     def update(self, groups: Groups, features: Tensor, distances: Tensor | None = None) -> None:
-        """One batch of all processes. `distances`, where known, are its summed squared distances between the
-        pairs of each class (C numbers): sum_{i<j} |h_i - h_j|^2 = n^2 |s|^2, so no class mean is needed."""
+        """One batch of all processes, N x D.
+
+        `distances`, where known, are the summed squared distances between the pairs of each class (C
+        numbers): sum_{i<j} |h_i - h_j|^2 = n^2 |s|^2, so that no class mean is needed.
+        """
         self.follow(features.dtype)
         k = groups.classes
         if self.kind == "moments":
             self._update_moments(groups, features)
         else:
             mean_norm2, spread2 = self._norms(groups, features, distances)
-            self._blend(self.mean_norm2, k, mean_norm2)
-            self._blend(self.spread2, k, spread2)
+            blend(self.mean_norm2, self.seen, k, mean_norm2, self.ema)
+            blend(self.spread2, self.seen, k, spread2, self.ema)
         self.seen[k] = True
 
     def _norms(self, groups: Groups, features: Tensor, distances: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -242,12 +249,7 @@ class RunningStats(StatisticsModule):
         k = groups.classes
         if self.first.shape[1] == 0:
             self.first = self.first.new_zeros(len(self.seen), features.shape[1])
-        self._blend(self.first, k, groups.means(features))
-        self._blend(self.second, k, groups.means(squared_norm(features, 2)))
+        blend(self.first, self.seen, k, groups.means(features), self.ema)
+        blend(self.second, self.seen, k, groups.means(squared_norm(features, 2)), self.ema)
         self.mean_norm2[k] = squared_norm(self.first[k], 2)
         self.spread2[k] = (self.second[k] - self.mean_norm2[k]).clamp(min=0)
-
-    def _blend(self, buffer: Tensor, k: Tensor, new: Tensor) -> None:
-        old, new = buffer[k], new.to(buffer.dtype)
-        seen = self.seen[k].view(-1, *[1] * (new.ndim - 1))
-        buffer[k] = torch.where(seen, self.ema * old + (1 - self.ema) * new, new)

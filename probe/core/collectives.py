@@ -49,17 +49,17 @@ def leave_at_exit() -> None:
     atexit.register(leave)
 
 
-# How the backends say that another process is gone; they have no error class in common.
+# What the backends say when another process is gone; they have no error class in common.
 GONE = re.compile(r"gloo|nccl|(closed|reset) by peer|broken pipe|timed out", re.IGNORECASE)
 
 
 def peer_lost(error: BaseException) -> bool:
-    """Is this how talking to the other processes fails when one of them has died?"""
+    """Is this the error of a collective call after another process has died?"""
     return processes() > 1 and isinstance(error, RuntimeError) and GONE.search(str(error)) is not None
 
 
 def sizes(x: Tensor) -> list[int]:
-    """How many rows each process holds."""
+    """How many rows of x each process holds."""
     mine = torch.tensor([x.shape[0]], device=x.device)
     everyone = [torch.empty_like(mine) for _ in range(processes())]
     dist.all_gather(everyone, mine)
@@ -109,23 +109,23 @@ class _Sum(torch.autograd.Function):
 
 
 def gather(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The rows of every process in rank order, for tensors that have one row a sample; differentiable.
+    """The rows of every process in rank order, for tensors that have one row per sample; differentiable.
 
     >>> features, targets = gather(features, targets)
     """
     if processes() == 1:
         return tensors
     lengths = sizes(tensors[0])
-    return tuple(_Gather.apply(t, lengths) for t in tensors)
+    return tuple(_Gather.apply(t, lengths) for t in tensors)  # type: ignore[no-untyped-call]
 
 
 def total(x: Tensor) -> Tensor:
     """The sum of x over processes; differentiable."""
-    return x if processes() == 1 else _Sum.apply(x)
+    return x if processes() == 1 else _Sum.apply(x)  # type: ignore[no-untyped-call]
 
 
 def largest(*numbers: int, device: torch.device) -> list[int]:
-    """Of each number the largest that any process has: what all of them may act on together."""
+    """For each number the largest that any process has, so that all of them act alike."""
     if processes() == 1:
         return list(numbers)
     seen = torch.tensor(numbers, device=device)

@@ -22,20 +22,25 @@ class FeatureMatrix(Protocol):
     """N x D features over memory-mapped shards, too many to hold at once."""
 
     @property
-    def shape(self) -> tuple[int, int]: ...
+    def shape(self) -> tuple[int, int]:
+        """(N, D)."""
 
-    def __getitem__(self, which: Any) -> Tensor: ...
+    def __getitem__(self, which: Any) -> Tensor:
+        """Some rows, read into memory."""
 
-    def view(self, which: Any) -> FeatureMatrix: ...
+    def view(self, which: Any) -> FeatureMatrix:
+        """Some rows, still on disk."""
 
-    def blocks(self, rows: int) -> Iterator[Tensor]: ...
+    def blocks(self, rows: int) -> Iterator[Tensor]:
+        """All rows in order, so many at a time."""
 
-    def tensor(self) -> Tensor: ...
+    def tensor(self) -> Tensor:
+        """All rows, in memory."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """h -> (h - mean) / spread, then to unit norm if asked; the neutral one changes nothing."""
+    """h -> (h - mean) / spread for N x D features, then to unit norm if asked; `NEUTRAL` changes nothing."""
 
     mean: Tensor | None = None  # D
     spread: Tensor | None = None  # D
@@ -56,7 +61,7 @@ NEUTRAL = Scaling()
 
 @dataclass(frozen=True)
 class Scaled:
-    """A matrix on disk seen through a scaling."""
+    """A matrix on disk seen through a scaling; a `FeatureMatrix` itself."""
 
     matrix: FeatureMatrix
     scaling: Scaling
@@ -97,11 +102,12 @@ def standard(features: Tensor | FeatureMatrix) -> Scaling:
 
 
 def blocks_of(features: Tensor | FeatureMatrix) -> Iterator[Tensor]:
+    """The N x D features in order, a bounded number of rows at a time."""
     yield from features.split(BLOCK) if isinstance(features, Tensor) else features.blocks(BLOCK)
 
 
 def make(kind: str, features: Tensor | FeatureMatrix) -> Scaling:
-    """The scaling called `kind`, with its numbers taken from `features`."""
+    """The scaling called "none", "standard" or "l2", with its numbers taken from N x D `features`."""
     kinds = {
         "none": lambda: NEUTRAL,
         "standard": lambda: standard(features),

@@ -20,7 +20,7 @@ from probe.errors import UserError
 
 
 def optimal_margins(moments: Tensor, *, mean_margin: float = 1.0) -> Tensor:
-    """Corollary 1: the K margins of the given mean that minimise the bound for second moments `moments`.
+    """Corollary 1: the K margins of the given mean that minimise the bound for K second moments.
 
     >>> optimal_margins(torch.tensor([1.0, 8.0]))
     tensor([0.6667, 1.3333])
@@ -32,11 +32,11 @@ def optimal_margins(moments: Tensor, *, mean_margin: float = 1.0) -> Tensor:
 
 
 def class_terms(stats: ClassStats, margins: Tensor) -> Tensor:
-    """m_k / gamma_k^2 for every class: which classes the bound suffers from."""
+    """m_k / gamma_k^2 for every class (K numbers): which classes the bound suffers from."""
     moments = stats.second_moment
     margins = torch.as_tensor(margins, dtype=moments.dtype, device=moments.device)
     if margins.shape != moments.shape:
-        raise UserError(f"margins must be {len(moments)} numbers, one a class, not {tuple(margins.shape)}")
+        raise UserError(f"margins must be {len(moments)} numbers, one per class, not {tuple(margins.shape)}")
     if not bool((margins > 0).all()):
         raise UserError("margins must be positive: the bound divides by them")
     return moments / margins.square()

@@ -1,7 +1,7 @@
 """Batches that hold same-class pairs, for losses that live on them, in a training loop of your own.
 
 Here every class is shown equally often. The loop of this package has `train.sampler: pairs` instead, which
-shows every image once an epoch and only keeps partners together (`probe.train.inputs.sampler`).
+shows every image once per epoch and only keeps partners together (`probe.train.inputs.sampler`).
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ class ClassPairSampler(Sampler[list[int]]):
 
     def __str__(self) -> str:
         small = sum(len(m) < self.per_class for m in self.members)
-        text = f"{self.classes} classes x {self.per_class} images: {self.pairs:g} same-class pairs a batch"
+        text = f"{self.classes} classes x {self.per_class} images: {self.pairs:g} same-class pairs per batch"
         return text + (
             f" on average ({small} classes have fewer than {self.per_class} images)" if small else ""
         )
 
     def set_epoch(self, epoch: int) -> None:
+        """Another order from now on; DataLoader and accelerate call it too."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:

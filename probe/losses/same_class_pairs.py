@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from probe.core.class_stats import Groups
 
-CHUNK = 2**15  # elements of a block of differences: in cache, on one thread, its memory used again
+CHUNK = 2**15  # elements of a block of differences: stays in the cache of one core, its memory reused
 GRAM = 10  # a pair by difference costs about as much as this many entries of a Gram product
 
 
@@ -39,6 +39,7 @@ class Partners:
 
     @classmethod
     def of(cls, groups: Groups) -> Partners:
+        """The partners in a batch of these groups."""
         index, device = groups.index, groups.index.device
         order = torch.argsort(index, stable=True)  # rows, class by class
         first = (groups.sizes.cumsum(0) - groups.sizes)[index]  # N: where a row's class begins in `order`
@@ -123,5 +124,11 @@ class _Pull(torch.autograd.Function):
 def pull(
     features: Tensor, distances: Tensor, partners: Partners, alpha: Tensor, *, temperature: float = 1.0
 ) -> Tensor:
-    """omega for every row (N); 0 for a row without a partner. alpha: one number, or one a row (constants)."""
-    return _Pull.apply(features, distances, alpha, temperature, partners)[0]
+    """omega for every row of N x D features; 0 for a row without a partner.
+
+    `distances` are T squared distances, one per entry of `partners`, and alpha is one number or one per row;
+    both are constants.
+    """
+    omega: Tensor
+    omega, _ = _Pull.apply(features, distances, alpha, temperature, partners)  # type: ignore[no-untyped-call]
+    return omega

@@ -17,6 +17,7 @@ from torch import Tensor
 from probe import losses
 from probe.errors import UserError, nearest
 from probe.heads.fitted import FittedHead
+from probe.losses.spec import HELD_OUT_FREQUENCY
 from probe.probing import robust
 from probe.probing.crossfit import PLAIN, effective_frequency
 from probe.probing.problem import Fit, ProbeProblem, take_rows
@@ -66,7 +67,7 @@ def _lbfgs(
     shared = {"l2": record["l2"], "sample_weight": problem.sample_weight, "basis": problem.basis}
     robust.settle(loss, problem.X, problem.y, **shared)
     solution = logistic.fit(
-        problem.X, problem.y, problem.num_classes, rows=loss.rows(), tol=solver.tol, **shared
+        problem.X, problem.y, problem.num_classes, adjustment=loss.adjustment(), tol=solver.tol, **shared
     )
     record |= {"objective": solution.objective, "iterations": solution.iterations, "status": solution.status}
     return Fit(_linear(problem, solution), record, loss)
@@ -76,10 +77,12 @@ def with_frequency(
     problem: ProbeProblem, loss: LossSettings, solver: SolverSettings, holdout: NDArray[np.int64]
 ) -> LossSettings:
     """The same loss with its effective frequencies filled in, where it has some and they are not given."""
-    params = losses.catalogue.resolve(loss.name, dict(loss.params))
-    if params.get("frequency", ()) is not None:
+    spec = losses.info(loss.name)
+    params = spec.resolve(loss.params)
+    wanted = spec.unfilled(HELD_OUT_FREQUENCY, params)
+    if wanted is None:
         return loss
-    return LossChoice(loss.name, {**params, "frequency": effective_frequency(problem, solver, holdout)})
+    return LossChoice(loss.name, {**params, wanted: effective_frequency(problem, solver, holdout)})
 
 
 def _ridge(

@@ -68,11 +68,10 @@ class ProbeProblem:
         """The method's loss, with the class counts and statistics of these rows only."""
         y = self.y if rows is None else self.y[rows]
         stats, spec = None, losses.info(method.name)
-        if "features" in spec.needs:
-            p = losses.catalogue.resolve(method.name, dict(method.params)).get("p", 2.0)
-            # the head of a loss that owns it lives in the scaled space
-            features = self.X if spec.owns_head else self.raw
-            stats = ClassStats.from_features(take_rows(features, rows), y, self.num_classes, p=p)
+        needed = spec.needed_stats(spec.resolve(method.params))
+        if needed is not None:
+            features = self.X if needed.scaled else self.raw
+            stats = ClassStats.from_features(take_rows(features, rows), y, self.num_classes, p=needed.p)
         counts = np.bincount(y, minlength=self.num_classes)
         return losses.make(
             method.name, num_classes=self.num_classes, class_counts=counts, stats=stats, **method.params

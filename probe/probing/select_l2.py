@@ -66,7 +66,8 @@ def logistic_path(
 
     def path(rows: NDArray[np.int64]) -> Path:
         X, y = take_rows(problem.X, rows), problem.y[rows]
-        solver = LogisticSolver(X, y, problem.num_classes, rows=loss(rows).rows(), basis=problem.basis)
+        adjustment = loss(rows).adjustment()
+        solver = LogisticSolver(X, y, problem.num_classes, adjustment=adjustment, basis=problem.basis)
         return partial(solver.path, tol=ROUGH)
 
     return path

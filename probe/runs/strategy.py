@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe import losses, methods
+from probe import methods
 from probe.errors import UserError
 from probe.evaluation import predictions
 from probe.evaluation.predictions import Predictions
@@ -80,7 +80,7 @@ class Exact(Strategy):
 
     def check(self) -> None:
         method = methods.info(self.recipe.method.name)
-        if method not in losses.catalogue.METHODS:
+        if methods.catalogue.wraps(method.name):
             raise UserError(f"{method.name} must be trained: use --solver sgd, or --finetune")
         exact.check(self.recipe.method, self.recipe.solver)
 

@@ -1,0 +1,1 @@
+"""Exact solvers of heads on fixed features: logistic regression, ridge, nearest neighbours."""

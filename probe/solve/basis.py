@@ -20,24 +20,33 @@ import torch
 from torch import Tensor
 
 from probe.errors import UserError
-from probe.solve.inputs import FeatureRows
+from probe.solve.inputs import READ_AT_ONCE, FeatureRows
 
 BUDGET = 4 * 2**30  # bytes of features and logits kept in memory; beyond it, blocks are streamed
+FEWEST_ROWS = 256  # of a block
 LARGEST_EIGH = 4096  # beyond this side the cubic cost outweighs what the rotation saves
+LOST = 1e-6  # share of the rows' squared length outside a basis beyond which it does not hold them
 SMALL = 1_000_000  # N x D up to which float64 everywhere costs less than switching precision
 
 
 def rows_at_once(columns: int, device: torch.device) -> int:
-    """Rows in a block that come with `columns` numbers each: 8 MB of float64 stay in a CPU's cache."""
+    """Rows in a block that come with `columns` numbers each: 8 MB of float64 stay in a CPU's cache.
+
+    Never so few that the loop over blocks costs more than the products, nor more than are read at a time.
+    """
     numbers = 2**20 if device.type == "cpu" else 2**25
-    return max(256, min(65536, numbers // max(1, columns)))
+    return max(FEWEST_ROWS, min(READ_AT_ONCE, numbers // max(1, columns)))
 
 
 def eigh(gram: Tensor) -> tuple[Tensor, Tensor]:
-    """On a CPU through NumPy, whose LAPACK takes two thirds of the time of torch's on some processors, and
-    does not give up on a matrix of low rank."""
+    """Eigenvalues (ascending) and eigenvectors of a symmetric D x D matrix.
+
+    On a CPU through NumPy, whose LAPACK takes two thirds of the time of torch's on some processors, and
+    does not give up on a matrix of low rank.
+    """
     if gram.device.type != "cpu":
-        return torch.linalg.eigh(gram)
+        on_device: tuple[Tensor, Tensor] = torch.linalg.eigh(gram)
+        return on_device
     values, vectors = np.linalg.eigh(gram.numpy())
     return torch.from_numpy(values), torch.from_numpy(vectors)
 
@@ -46,7 +55,8 @@ class Basis:
     """Centre, rotation and spectrum of a feature matrix; build it once, pass it to every solve.
 
     >>> basis = Basis(X)
-    >>> erm, margin = (fit(X, y, 37, l2=1.0, rows=r, basis=basis) for r in (None, mr2_rows))
+    >>> erm = fit(X, y, 37, l2=1.0, basis=basis)
+    >>> margin = fit(X, y, 37, l2=1.0, adjustment=mr2.adjustment(), basis=basis)
     """
 
     mean: Tensor  # D, float64
@@ -67,6 +77,7 @@ class Basis:
 
     @property
     def rank(self) -> int:
+        """r, the number of directions."""
         return len(self.spectrum)
 
     def rotated(self, features: FeatureRows) -> Tensor | None:
@@ -78,7 +89,7 @@ class Basis:
         if own and self._own is not None:
             return self._own
         rotated, lost = self._rotate(features)
-        if lost > 1e-6 and self.rank < features.shape[1]:
+        if lost > LOST and self.rank < features.shape[1]:
             return None
         if own:
             self._own = rotated
@@ -117,7 +128,7 @@ class Basis:
             total += block.sum(dim=0, dtype=torch.float64)
             product = (block * block).sum(dim=0) if diagonal else block.T @ block
             gram = product.double() if gram is None else gram.add_(product)
-        assert gram is not None  # Features are never empty
+        assert gram is not None  # features are never empty
         assert centre is not None
         self._check(gram)
         offset = total / n

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from probe.errors import UserError
 
+READ_AT_ONCE = 65_536  # rows, where blocks are only copied or looked at
+BLOCK = 16_384  # rows, where products are made of them
+
 
 class FeatureRows:
     """An N x D matrix that is only ever read block by block, or copied whole.
@@ -51,13 +54,13 @@ class FeatureRows:
     def tensor(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The whole matrix, filled block by block so that the peak is one copy."""
         whole = torch.empty(self.shape, dtype=dtype, device=device)
-        for start, block in self.blocks(65536, dtype, device):
+        for start, block in self.blocks(READ_AT_ONCE, dtype, device):
             whole[start : start + len(block)] = block
         return whole
 
     def refuse_non_finite(self) -> None:
         """Name the first row that holds NaN or infinity, if there is one."""
-        for start, block in self.blocks(65536, self.dtype, torch.device("cpu")):
+        for start, block in self.blocks(READ_AT_ONCE, self.dtype, torch.device("cpu")):
             bad = (~block.isfinite()).any(dim=1).nonzero()
             if len(bad):
                 row = int(bad[0])
@@ -86,7 +89,7 @@ def as_labels(y: Any, num_classes: int, n: int, *, device: torch.device | str = 
 
 
 def as_weights(sample_weight: Any, n: int, *, device: torch.device | str = "cpu") -> Tensor | None:
-    """Non-negative weights, one a row, in float64; None stays None."""
+    """N non-negative weights, one per row, in float64; None stays None."""
     if sample_weight is None:
         return None
     weights = torch.as_tensor(sample_weight).to(device=device, dtype=torch.float64)
@@ -97,8 +100,8 @@ def as_weights(sample_weight: Any, n: int, *, device: torch.device | str = "cpu"
     return weights
 
 
-def as_strengths(l2s: Sequence[float]) -> list[float]:
-    """Penalties l2 > 0; without one, separable data have no optimum."""
+def as_l2s(l2s: Sequence[float]) -> list[float]:
+    """Penalties l2 > 0 as floats; without one, separable data have no optimum."""
     values = [float(v) for v in l2s]
     for value in values:
         if not (0 < value < float("inf")):

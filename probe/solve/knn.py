@@ -15,7 +15,7 @@ BLOCK_BYTES = 256 << 20  # of similarities held at a time
 def votes(
     bank: Tensor, labels: Tensor, queries: Tensor, *, num_classes: int, k: int = 20, weighted: bool = True
 ) -> Tensor:
-    """Q x K votes of each query's k nearest rows of the bank.
+    """Q x K votes for Q x D queries: each one's k nearest rows of the M x D bank vote for their M labels.
 
     Of equally near rows the earlier one counts. Plain votes get the mean cosine of the class's voters added
     at a scale too small to outvote anybody: it decides ties for the nearer class, then the lower index.

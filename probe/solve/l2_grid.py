@@ -1,4 +1,4 @@
-"""Choosing the strength of the penalty on validation data, over the grid of the CLIP protocol.
+"""Choosing l2, the strength of the penalty, on validation data, over the grid of the CLIP protocol.
 
 The grid has 96 values of l2, log-spaced from 1e-6 to 1e6. By default it is searched coarse to fine: every
 sixteenth value from the strongest on, until two in a row do no better; then the neighbours of the best one at
@@ -17,20 +17,20 @@ GRID: tuple[float, ...] = tuple(np.logspace(-6, 6, 96).tolist())
 COARSE = 16  # positions between the first values tried
 PATIENCE = 2  # weaker values in a row that do no better; the weakest ones take as long as all others together
 
-# strengths -> their validation scores, in the same order
+# values of l2 -> their validation scores, in the same order
 Score = Callable[[Sequence[float]], Sequence[float]]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen strength and every one that was tried: (l2, score), weakest first."""
+    """The chosen l2 and every one that was tried: (l2, score), weakest first."""
 
     l2: float
     table: list[tuple[float, float]]
 
 
 def select(score: Score, *, full: bool = False) -> Selection:
-    """The strength with the best validation score."""
+    """The l2 with the best validation score; `full` tries all 96."""
     tried = dict(enumerate(score(GRID))) if full else _coarse_to_fine(score)
     return Selection(GRID[_best(tried)], [(GRID[i], float(tried[i])) for i in sorted(tried)])
 

@@ -18,8 +18,21 @@ from torch import Tensor
 
 from probe.solve.objective import Evaluator, Line, Point, dot
 
-PAIRS = 8  # more do not shorten the runs on real features
-STALL = 10  # iterations without measurable progress
+PAIRS = 8  # steps remembered; more do not shorten the runs on real features
+STALL = 10  # iterations without measurable progress, after which precision is exhausted
+MEASURABLE = {torch.float32: 1e-7, torch.float64: 1e-13}  # relative fall of f that rounding cannot explain
+FLATTEST = 1e-12  # cosine of step and change of gradient below which a pair is rounding, and not curvature
+
+# The line search. c1 is the textbook's (Nocedal and Wright, ch. 3); c2 is the evaluator's `patience`.
+C1 = 1e-4  # sufficient decrease: at least this share of what the slope at 0 promises
+SLACK = 4  # roundings of f that sufficient decrease may be missed by: near the optimum f cannot tell
+TRIALS = 30  # values of t; a bracket that is halved so often is narrower than float32 can step
+MARGIN = 0.1  # of the bracket, at both ends: a secant that lands there hardly narrows it, so bisect instead
+DOUBLE, FARTHEST = 2.0, 5.0  # outside a bracket: step without a usable secant, and how far to trust one
+
+# The Hessian's diagonal. A class that no sample is unsure about has curvature 0, and would get endless steps.
+LEAST_CURVATURE = 1e-4  # of the mean over classes
+TINY = 1e-30  # and if all classes are flat: the diagonal is divided by
 
 
 @dataclass
@@ -29,26 +42,28 @@ class Memory:
     pairs: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # each B x K x (r + 1)
 
     def add(self, step: Tensor, change: Tensor) -> None:
+        """One more pair; the oldest is forgotten."""
         self.pairs = [*self.pairs[-(PAIRS - 1) :], (step, change)]
 
     def map(self, f: Callable[[Tensor], Tensor]) -> Memory:
+        """Another dtype, device or choice of the B problems."""
         return Memory([(f(s), f(c)) for s, c in self.pairs])
 
-    def direction(self, gradient: Tensor, curved: Tensor, l2: Tensor) -> Tensor:
-        """-H^-1 g by the two-loop recursion around the diagonal `curved`."""
+    def direction(self, gradient: Tensor, diagonal: Tensor, l2: Tensor) -> Tensor:
+        """-H^-1 g by the two-loop recursion around the diagonal `diagonal`."""
         q, used = gradient, []
         slope = _penalised(l2, gradient)
         for step, change in reversed(self.pairs):
             y = change + slope * step
             sy = _inner(step, y)
-            rho = torch.where(sy > 1e-12 * _inner(step, step).sqrt() * _inner(y, y).sqrt(), 1 / sy, 0.0)
+            rho = torch.where(sy > FLATTEST * _inner(step, step).sqrt() * _inner(y, y).sqrt(), 1 / sy, 0.0)
             alpha = rho * _inner(step, q)
             q = q - alpha * y
             used.append((step, y, rho, alpha))
-        q = _unscaled(q, curved)
+        q = _preconditioned(q, diagonal)
         if used:
             step, y, rho, _ = used[0]
-            size = 1 / (rho * _inner(y, _unscaled(y, curved)))
+            size = 1 / (rho * _inner(y, _preconditioned(y, diagonal)))
             q = q * torch.where((rho > 0) & size.isfinite(), size, 1.0)
         for step, y, rho, alpha in reversed(used):
             q = q + (alpha - rho * _inner(y, q)) * step
@@ -76,18 +91,22 @@ def minimise(
     max_iter: int,
     memory: Memory,
 ) -> tuple[list[LbfgsResult], Memory]:
-    """Solve the B problems of `l2` from `theta`; the memory returned holds all B and can be passed on."""
+    """Solve the B problems of `l2` from `theta` (B x K x (r + 1)); `spectrum` are the basis's r variances.
+
+    A problem is solved when its certified gap is at most `tol` of its value. The memory returned holds all B
+    problems and can be passed on.
+    """
     dtype = evaluator.dtype
     point = evaluator.at((theta - theta.mean(dim=1, keepdim=True)).to(dtype), l2)
     memory = memory.map(lambda t: t.to(dtype))
     spectrum = torch.cat([spectrum, spectrum.new_ones(1)]).to(dtype)
-    progress = _Progress(len(l2), l2.device, rate=1e-7 if dtype == torch.float32 else 1e-13)
+    progress = _Progress(len(l2), l2.device, rate=MEASURABLE[dtype])
     alive = torch.arange(len(l2), device=l2.device)
     outcomes: dict[int, LbfgsResult] = {}
     kept: dict[int, Memory] = {}
     for iteration in range(max_iter + 1):
-        curved = _diagonal(point, spectrum, l2)
-        gap = _gap(point, curved, l2)
+        diagonal = _diagonal(point, spectrum, l2)
+        gap = _gap(point, diagonal, l2)
         stuck = progress.note(point.value, gap)
         status = _status(gap <= tol * point.value, stuck, iteration == max_iter)
         for i, word in enumerate(status):
@@ -101,10 +120,10 @@ def minimise(
         if not len(on):
             break
         if len(on) < len(alive):
-            alive, l2, point, curved = alive[on], l2[on], point.keep(on), curved[on]
+            alive, l2, point, diagonal = alive[on], l2[on], point.keep(on), diagonal[on]
             memory = memory.map(lambda t, on=on: t[on])  # type: ignore[misc]
             progress.keep(on)
-        new = _step(evaluator, point, curved, l2, memory)
+        new = _step(evaluator, point, diagonal, l2, memory)
         step = new.theta - point.theta
         memory.add(step, new.gradient - point.gradient - _penalised(l2, step) * step)
         point = new
@@ -112,30 +131,31 @@ def minimise(
     return [outcomes[i] for i in order], _stack([kept[i] for i in order])
 
 
-def _step(evaluator: Evaluator, point: Point, curved: Tensor, l2: Tensor, memory: Memory) -> Point:
-    direction = memory.direction(point.gradient, curved, l2)
+def _step(evaluator: Evaluator, point: Point, diagonal: Tensor, l2: Tensor, memory: Memory) -> Point:
+    direction = memory.direction(point.gradient, diagonal, l2)
     slope = dot(point.gradient, direction)
     uphill = ~(slope < 0)
     if bool(uphill.any()):  # rounding spoilt the memory: fall back on the preconditioned gradient
-        plain = -_unscaled(point.gradient, curved)
+        plain = -_preconditioned(point.gradient, diagonal)
         direction = torch.where(uphill.view(-1, 1, 1), plain, direction)
         slope = dot(point.gradient, direction)
     line = evaluator.line(point, direction, l2)
-    slack = 4 * torch.finfo(evaluator.dtype).eps * point.value.abs()
+    slack = SLACK * torch.finfo(evaluator.dtype).eps * point.value.abs()
     return line.take(search(line, point.value, slope, slack, evaluator.patience))
 
 
 def search(line: Line, value: Tensor, slope: Tensor, slack: Tensor, patience: float) -> Tensor:
     """Steps t > 0 that meet the strong Wolfe conditions (0 where none does), for B convex functions.
 
-    The root of the slope is bracketed and approached by the secant; the first guess is Newton's t = 1.
+    `value` and `slope` (B each) are those at t = 0. The root of the slope is bracketed and approached by the
+    secant; the first guess is Newton's t = 1.
     """
     low, low_slope = torch.zeros_like(value), slope
     high, high_slope = torch.full_like(value, torch.inf), torch.full_like(value, torch.nan)
     t, done = torch.ones_like(value), torch.zeros_like(value, dtype=torch.bool)
-    for _ in range(30):
+    for _ in range(TRIALS):
         f, s = line.value(t)
-        lower = f <= value + 1e-4 * t * slope + slack
+        lower = f <= value + C1 * t * slope + slack
         done |= lower & (s.abs() <= patience * slope.abs())
         if bool(done.all()):
             return t
@@ -145,9 +165,9 @@ def search(line: Line, value: Tensor, slope: Tensor, slack: Tensor, patience: fl
         low, low_slope = torch.where(beyond, low, t), torch.where(beyond, low_slope, s)
         width = high - low
         inside = low - low_slope * width / (high_slope - low_slope)
-        trusted = inside.isfinite() & (inside > low + 0.1 * width) & (inside < high - 0.1 * width)
-        inside = torch.where(trusted, inside, low + 0.5 * width)
-        outside = torch.where(secant > t, torch.minimum(secant, 5 * t), 2 * t)
+        trusted = inside.isfinite() & (inside > low + MARGIN * width) & (inside < high - MARGIN * width)
+        inside = torch.where(trusted, inside, low + width / 2)
+        outside = torch.where(secant > t, torch.minimum(secant, FARTHEST * t), DOUBLE * t)
         t = torch.where(done, t, torch.where(high.isfinite(), inside, outside))
     t = torch.where(done, t, torch.where(line.value(low)[0] < value, low, 0.0))
     line.value(t)
@@ -164,13 +184,14 @@ class _Progress:
 
     def note(self, value: Tensor, gap: Tensor) -> Tensor:
         """Which of the problems are stuck."""
-        lower, closer = value < self.value * (1 - self.rate), gap < 0.5 * self.gap
+        lower, closer = value < self.value * (1 - self.rate), gap < self.gap / 2
         self.value = torch.where(lower, value, self.value)
         self.gap = torch.where(closer, gap, self.gap)
         self.idle = torch.where(lower | closer, 0.0, self.idle + 1)
         return self.idle >= STALL
 
     def keep(self, which: Tensor) -> None:
+        """Only some of the problems."""
         self.value, self.gap, self.idle = self.value[which], self.gap[which], self.idle[which]
 
 
@@ -182,27 +203,28 @@ def _status(solved: Tensor, stalled: Tensor, last: bool) -> list[str]:
 
 
 def _diagonal(point: Point, spectrum: Tensor, l2: Tensor) -> Tensor:
-    """The Hessian's diagonal, as `probe.solve.basis` models it; no class is taken to be flat."""
+    """The Hessian's diagonal, as `probe.solve.basis` models it (B x K x (r + 1)); no class is flat."""
     bends = point.curvature
-    bends = torch.maximum(bends, 1e-4 * bends.mean(dim=1, keepdim=True)).clamp_min(1e-30).to(spectrum)
+    bends = torch.maximum(bends, LEAST_CURVATURE * bends.mean(dim=1, keepdim=True))
+    bends = bends.clamp_min(TINY).to(spectrum)
     diagonal = bends.unsqueeze(-1) * spectrum
     diagonal[..., :-1] += l2.to(spectrum).view(-1, 1, 1)
     return diagonal
 
 
-def _unscaled(gradient: Tensor, curved: Tensor) -> Tensor:
+def _preconditioned(gradient: Tensor, diagonal: Tensor) -> Tensor:
     """The preconditioned gradient, with sum 0 over classes.
 
     Adding one vector to every class changes no probability: only the penalty bends that way, and a diagonal
     cannot know. Steps that stay in the sum-zero space, where gradients lie and the optimum is, never see it.
     """
-    q = gradient / curved
+    q = gradient / diagonal
     return q - q.mean(dim=1, keepdim=True)
 
 
-def _gap(point: Point, curved: Tensor, l2: Tensor) -> Tensor:
+def _gap(point: Point, diagonal: Tensor, l2: Tensor) -> Tensor:
     g = point.gradient.double()
-    bias = g[..., -1].square() / curved[..., -1]
+    bias = g[..., -1].square() / diagonal[..., -1]
     return (g[..., :-1].square().sum(dim=(1, 2)) / l2 + bias.sum(dim=1)) / 2
 
 
@@ -214,7 +236,8 @@ def _penalised(l2: Tensor, like: Tensor) -> Tensor:
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:
-    return torch.linalg.vecdot(a.flatten(1), b.flatten(1)).view(-1, 1, 1)
+    products: Tensor = torch.linalg.vecdot(a.flatten(1), b.flatten(1))
+    return products.view(-1, 1, 1)
 
 
 def _stack(memories: list[Memory]) -> Memory:

@@ -1,4 +1,4 @@
-"""Multinomial logistic regression of the row family, solved exactly.
+"""Multinomial logistic regression with class adjustments, solved exactly.
 
     minimise  sum_i v_i CE(a_i (W h_i + b) + c_i, y_i) + l2/2 |W|²          (bias not penalised)
 
@@ -7,10 +7,10 @@ Passes run in float32 on large data; every solution is judged, and if need be fi
 
 >>> basis = Basis(X)                                   # the expensive part, once for these features
 >>> erm = fit(X, y, 37, l2=1.0, basis=basis)
->>> heads = path(X, y, 37, [100.0, 10.0, 1.0], rows=mr2_rows, basis=basis)
+>>> heads = path(X, y, 37, [100.0, 10.0, 1.0], adjustment=mr2.adjustment(), basis=basis)
 
 Adding one vector to all classes' weights changes no probability; the penalty makes the weights sum to 0 over
-classes, and of the equivalent biases the one with mean 0 is returned. A class without a row takes no part:
+classes, and of the equivalent biases the one with mean 0 is returned. A class without a sample takes no part:
 its weights are 0 and its bias is a large negative number, so that it is never predicted.
 """
 
@@ -29,9 +29,9 @@ from torch import Tensor
 from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
 from probe.solve.basis import Basis
-from probe.solve.inputs import FeatureRows, as_labels, as_strengths, as_weights
+from probe.solve.inputs import FeatureRows, as_l2s, as_labels, as_weights
 from probe.solve.lbfgs import LbfgsResult, Memory, minimise
-from probe.solve.objective import AdjustedObjective, Evaluator, Resident, Streamed
+from probe.solve.objective import BlockCrossEntropy, Evaluator, Resident, Streamed
 from probe.solve.solution import ABSENT_BIAS, LinearSolution
 
 __all__ = ["Basis", "LinearSolution", "LogisticSolver", "fit", "path"]
@@ -42,6 +42,11 @@ MAX_ITER = 2000
 SMALL_PRODUCT = 50_000_000  # multiply-adds of one pass, some milliseconds of one core
 REMEMBERED = 32  # solutions kept to start others from
 FLOAT32_TOL = 1e-7  # what float32 passes can certify; below it, float64 takes over
+SHARED = 8  # values of l2 in one pass over the data, where a pass is what costs
+CLOSE = 2.0  # factor between neighbours of a path up to which following it beats sharing passes
+LOGIT_COPIES = 5  # N x K buffers that an evaluation holds: logits, their change, and three intermediate ones
+TANGENT_STEPS = 2.0  # steps of a path beyond which its tangent says less than its last point
+TANGENT_FACTOR = 30.0  # and factor between the l2 of two solutions beyond which the line between them does
 
 
 def fit(
@@ -50,15 +55,23 @@ def fit(
     num_classes: int,
     *,
     l2: float,
-    rows: ClassAdjustment | None = None,
+    adjustment: ClassAdjustment | None = None,
     sample_weight: Any = None,
     basis: Basis | None = None,
     init: LinearSolution | None = None,
     tol: float = TOL,
     max_iter: int = MAX_ITER,
 ) -> LinearSolution:
-    """One head. X is N x D (tensor, array or cached matrix), y holds N labels in 0..num_classes-1."""
-    solver = LogisticSolver(X, y, num_classes, rows=rows, sample_weight=sample_weight, basis=basis)
+    """One head.
+
+    X is N x D (tensor, array or cached matrix), y holds N labels in 0..num_classes-1. `adjustment` is what a
+    loss declares (default: plain cross-entropy), `sample_weight` are N numbers, `basis` is that of X or of
+    other rows in the same directions, `init` is where to start, and `tol` is the certified relative excess
+    of the objective at which to stop.
+    """
+    solver = LogisticSolver(
+        X, y, num_classes, adjustment=adjustment, sample_weight=sample_weight, basis=basis
+    )
     return solver.solve([l2], init=init, tol=tol, max_iter=max_iter)[0]
 
 
@@ -68,7 +81,7 @@ def path(
     num_classes: int,
     l2s: Sequence[float],
     *,
-    rows: ClassAdjustment | None = None,
+    adjustment: ClassAdjustment | None = None,
     sample_weight: Any = None,
     basis: Basis | None = None,
     init: LinearSolution | None = None,
@@ -77,14 +90,16 @@ def path(
     block: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> list[LinearSolution]:
-    """A head for each l2, in the order given; the same heads that `fit` returns, for much less.
+    """A head for each l2, in the order given; the same heads that `fit` returns, for much less time.
 
     Values are solved from the strongest on, `block` of them in one pass over the data. By default that is
     one where neighbours are close, because following the path from its last two points takes a tenth of the
     iterations; values far apart share passes when a pass is what costs (a GPU, streamed features).
     `progress(n)` is called as values are finished.
     """
-    solver = LogisticSolver(X, y, num_classes, rows=rows, sample_weight=sample_weight, basis=basis)
+    solver = LogisticSolver(
+        X, y, num_classes, adjustment=adjustment, sample_weight=sample_weight, basis=basis
+    )
     return solver.path(l2s, init=init, tol=tol, max_iter=max_iter, block=block, progress=progress)
 
 
@@ -111,7 +126,7 @@ class LogisticSolver:
         y: Any,
         num_classes: int,
         *,
-        rows: ClassAdjustment | None = None,
+        adjustment: ClassAdjustment | None = None,
         sample_weight: Any = None,
         basis: Basis | None = None,
     ) -> None:
@@ -119,17 +134,17 @@ class LogisticSolver:
         self.num_classes = num_classes
         labels = as_labels(y, num_classes, self.features.shape[0])
         weight = as_weights(sample_weight, self.features.shape[0])
-        rows = _checked(rows or ClassAdjustment(), num_classes)
-        self.present = _present(labels, weight, rows, num_classes)
+        adjustment = _checked(adjustment or ClassAdjustment(), num_classes)
+        self.present = _present(labels, weight, adjustment, num_classes)
         self.basis = _fitting(basis, self.features)
         weight = _without_absent(weight, labels, self.present, num_classes)
         position = torch.zeros(num_classes, dtype=torch.int64)
         position[self.present] = torch.arange(len(self.present))
         device = self.basis.device
         loss = partial(
-            AdjustedObjective,
+            BlockCrossEntropy,
             position[labels].to(device),
-            _restricted(rows, self.present),
+            _restricted(adjustment, self.present),
             None if weight is None else weight.to(device),
         )
         self._judge = Streamed(self.basis, self.features, loss(torch.float64))
@@ -147,7 +162,8 @@ class LogisticSolver:
         block: int | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> list[LinearSolution]:
-        values = as_strengths(l2s)
+        """A head for each l2, in the order given: what the function `path` returns."""
+        values = as_l2s(l2s)
         order = sorted(set(values), reverse=True)
         block = block or self._block(order)
         solved: dict[float, LinearSolution] = {}
@@ -163,11 +179,12 @@ class LogisticSolver:
         self, l2s: Sequence[float], *, init: LinearSolution | None = None, tol: float, max_iter: int
     ) -> list[LinearSolution]:
         """Some values in one pass."""
-        values = as_strengths(l2s)
+        values = as_l2s(l2s)
         l2 = torch.tensor(values, dtype=torch.float64, device=self.basis.device)
         theta = torch.stack([self._start(value, init) for value in values])
         memory = self._memory.map(lambda t: t[-1:].expand(len(values), -1, -1))
         fast = self._evaluator(len(values))
+        # half of it in float32, so that the judge, who sees float64, has nothing left to do in most cases
         goal = tol if fast.dtype == torch.float64 else max(tol, FLOAT32_TOL) / 2
         spent = [0] * len(values)
         for evaluator, target in ((fast, goal), (self._judge, tol)):
@@ -189,12 +206,12 @@ class LogisticSolver:
         return [self._solution(v, o, n) for v, o, n in zip(values, outcomes, spent, strict=True)]
 
     def _block(self, falling: Sequence[float]) -> int:
-        close = all(a < 2 * b for a, b in itertools.pairwise(falling))
-        return 1 if close or (self.basis.device.type == "cpu" and self._resident(1)) else 8
+        close = all(a < CLOSE * b for a, b in itertools.pairwise(falling))
+        return 1 if close or (self.basis.device.type == "cpu" and self._resident(1)) else SHARED
 
     def _resident(self, heads: int) -> bool:
         n = self.features.shape[0]
-        columns = self.basis.rank + 5 * heads * len(self.present)
+        columns = self.basis.rank + LOGIT_COPIES * heads * len(self.present)
         return n * columns * self.basis.dtype.itemsize <= self.basis.budget
 
     def _evaluator(self, heads: int) -> Evaluator:
@@ -219,8 +236,8 @@ class LogisticSolver:
         if len(near) == 2 and near[1][0] != first:
             second, other = near[1]
             share = (here - first) / (second - first)
-            # beyond two steps of the path the tangent says less than the point
-            if -2 <= share <= 1 and abs(second - first) < math.log(30):
+            near_enough = abs(second - first) < math.log(TANGENT_FACTOR)
+            if -TANGENT_STEPS <= share <= 1 and near_enough:
                 return theta + share * (other - theta)
         return theta
 
@@ -249,36 +266,39 @@ def _fitting(basis: Basis | None, features: FeatureRows) -> Basis:
     return basis
 
 
-def _checked(rows: ClassAdjustment, num_classes: int) -> ClassAdjustment:
+def _checked(adjustment: ClassAdjustment, num_classes: int) -> ClassAdjustment:
     k = num_classes
     for name, shapes in (("scale", [(k,)]), ("shift", [(k,), (k, k)]), ("weight", [(k,)])):
-        value = getattr(rows, name)
+        value = getattr(adjustment, name)
         if value is not None and tuple(value.shape) not in shapes:
-            raise UserError(f"rows.{name} has shape {tuple(value.shape)}, {k} classes need {shapes[-1]}")
-    for name, value, ok in (
-        ("scale", rows.scale, lambda v: v > 0),
-        ("weight", rows.weight, lambda v: v >= 0),
-    ):
-        if value is not None and not bool((ok(value) & value.isfinite()).all()):
-            raise UserError(f"rows.{name} must be finite and positive for every class")
-    return rows
+            raise UserError(
+                f"adjustment.{name} has shape {tuple(value.shape)}, {k} classes need {shapes[-1]}"
+            )
+    scale, weight = adjustment.scale, adjustment.weight
+    if scale is not None and not bool(((scale > 0) & scale.isfinite()).all()):
+        raise UserError("adjustment.scale must be finite and positive for every class")
+    if weight is not None and not bool(((weight >= 0) & weight.isfinite()).all()):
+        raise UserError("adjustment.weight must be finite and not negative for any class")
+    return adjustment
 
 
-def _present(labels: Tensor, weight: Tensor | None, rows: ClassAdjustment, num_classes: int) -> Tensor:
-    """Classes with a row that counts."""
+def _present(labels: Tensor, weight: Tensor | None, adjustment: ClassAdjustment, num_classes: int) -> Tensor:
+    """Classes with a sample that counts."""
     count = torch.bincount(labels, weights=weight, minlength=num_classes).double()
-    if rows.weight is not None:
-        count = count * rows.weight.to(count)
+    if adjustment.weight is not None:
+        count = count * adjustment.weight.to(count)
     present = (count > 0).nonzero().flatten()
     if len(present) < 2:
-        raise UserError(f"{len(present)} class has rows (of {num_classes}): a classifier needs at least two")
+        raise UserError(
+            f"{len(present)} of {num_classes} classes have samples: a classifier needs at least two"
+        )
     return present
 
 
 def _without_absent(
     weight: Tensor | None, labels: Tensor, present: Tensor, num_classes: int
 ) -> Tensor | None:
-    """Rows of a class that does not count weigh nothing, even if the class exists in the labels."""
+    """Samples of a class that does not count weigh nothing, even if the class exists in the labels."""
     counted = torch.zeros(num_classes, dtype=torch.bool)
     counted[present] = True
     if bool(counted[labels].all()):
@@ -286,11 +306,11 @@ def _without_absent(
     return counted[labels].double() * (1.0 if weight is None else weight)
 
 
-def _restricted(rows: ClassAdjustment, present: Tensor) -> ClassAdjustment:
+def _restricted(adjustment: ClassAdjustment, present: Tensor) -> ClassAdjustment:
     def part(t: Tensor | None) -> Tensor | None:
         return None if t is None else t.cpu()[present]
 
-    shift = part(rows.shift)
+    shift = part(adjustment.shift)
     if shift is not None and shift.ndim == 2:
         shift = shift[:, present]
-    return ClassAdjustment(part(rows.scale), shift, part(rows.weight))
+    return ClassAdjustment(part(adjustment.scale), shift, part(adjustment.weight))

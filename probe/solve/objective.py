@@ -1,4 +1,4 @@
-"""The objective of the row family, and its two evaluators.
+"""The objective of adjusted logistic regression, and its two evaluators.
 
     f(W, b) = sum_i v_i CE(a_i (W h_i + b) + c_i, y_i) + l2/2 |W|²
 
@@ -24,26 +24,33 @@ from probe.core.adjustment import ClassAdjustment
 from probe.solve.basis import Basis, rows_at_once
 from probe.solve.inputs import FeatureRows
 
+# Logits further below the largest than this are set to it: exp(-60) and exp(-300) add nothing to a sum, and
+# are far above the smallest normal number, because arithmetic on denormals is many times slower.
+FLOOR = {torch.float32: -60.0, torch.float64: -300.0}
 
-class AdjustedObjective:
-    """v CE(a z + c) for blocks of logits, accurate for rows that are already fitted to the last digit."""
+
+class BlockCrossEntropy:
+    """v CE(a z + c) of blocks of logits, with gradient and curvature: what `probe.core.adjustment` declares.
+
+    It is not that module's code because it has B heads at once with the samples last, and because it must
+    stay accurate for samples that are fitted to the last digit, where a loss of 1e-20 still has a gradient.
+    """
 
     def __init__(
-        self, targets: Tensor, rows: ClassAdjustment, sample_weight: Tensor | None, dtype: torch.dtype
+        self, targets: Tensor, adjustment: ClassAdjustment, sample_weight: Tensor | None, dtype: torch.dtype
     ) -> None:
         def cast(t: Tensor) -> Tensor:
             return t.to(device=targets.device, dtype=dtype)
 
         self.targets = targets
         self.dtype = dtype
-        # far above the smallest normal number: arithmetic on denormals is many times slower
-        self.floor = -60.0 if dtype == torch.float32 else -300.0
-        self.shift = None if rows.shift is None else cast(rows.shift)
-        self.scale = None if rows.scale is None else cast(rows.scale)[targets]
-        weight = None if rows.weight is None else cast(rows.weight)[targets]
+        self.floor = FLOOR[dtype]
+        self.shift = None if adjustment.shift is None else cast(adjustment.shift)
+        self.scale = None if adjustment.scale is None else cast(adjustment.scale)[targets]
+        weight = None if adjustment.weight is None else cast(adjustment.weight)[targets]
         if sample_weight is not None:
             weight = cast(sample_weight) if weight is None else weight * cast(sample_weight)
-        self.weight = None if weight is None else weight
+        self.weight = weight
 
     def __call__(self, z: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """For B x K x n logits of rows from `start` on: the B sums of losses, df/dz (B x K x n), and the
@@ -108,12 +115,16 @@ class Line(Protocol):
 
 
 class Evaluator(Protocol):
+    """f and its gradient for B problems at once, in one precision."""
+
     dtype: torch.dtype
     patience: float  # c2 of the curvature condition: how exact a line search is worth its price
 
-    def at(self, theta: Tensor, l2: Tensor) -> Point: ...
+    def at(self, theta: Tensor, l2: Tensor) -> Point:
+        """The point of B x K x (r + 1) coordinates, one l2 per problem."""
 
-    def line(self, point: Point, direction: Tensor, l2: Tensor) -> Line: ...
+    def line(self, point: Point, direction: Tensor, l2: Tensor) -> Line:
+        """f from a point along a direction."""
 
 
 def penalty(theta: Tensor, l2: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,7 +144,7 @@ class Resident:
 
     patience = 0.4  # another value costs N x K operations, against N x D x K for the products
 
-    def __init__(self, rows: Tensor, loss: AdjustedObjective) -> None:
+    def __init__(self, rows: Tensor, loss: BlockCrossEntropy) -> None:
         self.rows, self.loss = rows, loss
         self.dtype = rows.dtype
 
@@ -144,6 +155,7 @@ class Resident:
         return _LogitLine(self, point, direction, l2)
 
     def logits(self, theta: Tensor) -> Tensor:
+        """B x K x N, of B x K x (r + 1) coordinates."""
         b, k, r = theta.shape
         return (theta.reshape(b * k, r) @ self.rows.T).view(b, k, -1)
 
@@ -154,6 +166,7 @@ class Resident:
     def finish(
         self, theta: Tensor, logits: Tensor, l2: Tensor, sums: Tensor, residual: Tensor, curvature: Tensor
     ) -> Point:
+        """The point of these coordinates and logits, whose loss is known: one backward product."""
         amount, gradient = penalty(theta, l2)
         gradient += (residual.flatten(0, 1) @ self.rows).view_as(theta)
         return Point(theta, sums + amount, gradient, curvature, logits)
@@ -186,7 +199,7 @@ class Streamed:
 
     patience = 0.9  # every value is a pass over the data
 
-    def __init__(self, basis: Basis, features: FeatureRows, loss: AdjustedObjective) -> None:
+    def __init__(self, basis: Basis, features: FeatureRows, loss: BlockCrossEntropy) -> None:
         self.basis, self.features, self.loss = basis, features, loss
         self.dtype = loss.dtype
 

@@ -1,4 +1,4 @@
-"""Ridge regression to one-hot targets: one eigendecomposition, and every strength after it is one product.
+"""Ridge regression to one-hot targets: one eigendecomposition, and every l2 after it is one product.
 
     minimise  sum_i v_i |W h_i + b - e_{y_i}|² + l2 |W|²,      b free
 
@@ -22,9 +22,8 @@ from torch.nn import functional as F
 
 from probe.core.adjustment import ClassAdjustment
 from probe.solve.basis import eigh
-from probe.solve.inputs import FeatureRows, as_labels, as_strengths, as_weights
-
-BLOCK = 16_384
+from probe.solve.inputs import BLOCK, FeatureRows, as_l2s, as_labels, as_weights
+from probe.solve.solution import linear_logits
 
 
 @dataclass(frozen=True)
@@ -36,14 +35,14 @@ class RidgeHead:
     l2: float
 
     def logits(self, X: Any) -> Tensor:
-        blocks = FeatureRows(X).blocks(BLOCK, self.weight.dtype, self.weight.device)
-        return torch.cat([torch.addmm(self.bias, block, self.weight.T) for _, block in blocks])
+        """N x K scores of N x D features."""
+        return linear_logits(X, self.weight, self.bias)
 
 
 class Ridge:
-    """One data set, decomposed; `path` then gives a head for each strength at once.
+    """One data set (X: N x D, y: N labels), decomposed; `path` then gives a head for each l2 at once.
 
-    Of `rows` only the class weights mean something to a squared loss.
+    Of the `adjustment` only the class weights mean something to a squared loss.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Ridge:
         y: Any,
         num_classes: int,
         *,
-        rows: ClassAdjustment | None = None,
+        adjustment: ClassAdjustment | None = None,
         sample_weight: Any = None,
     ) -> None:
         features = FeatureRows(X)
@@ -61,8 +60,8 @@ class Ridge:
         labels = as_labels(y, num_classes, n)
         weight = as_weights(sample_weight, n)
         weight = torch.ones(n, dtype=torch.float64) if weight is None else weight
-        if rows is not None and rows.weight is not None:
-            weight = weight * rows.weight.to(weight)[labels]
+        if adjustment is not None and adjustment.weight is not None:
+            weight = weight * adjustment.weight.to(weight)[labels]
         self.dtype = features.dtype
         self.prior = torch.bincount(labels, weight, minlength=num_classes) / weight.sum()
         self.mean = _weighted_sum(features, weight[:, None])[0] / weight.sum()
@@ -76,8 +75,9 @@ class Ridge:
         self.spectrum, self.rotated = spectrum.clamp(min=0), cross @ self.vectors
 
     def path(self, l2s: Sequence[float]) -> list[RidgeHead]:
+        """A head for each l2, in the order given."""
         heads = []
-        for l2 in as_strengths(l2s):
+        for l2 in as_l2s(l2s):
             w = (self.rotated / (self.spectrum + l2)) @ self.vectors.T
             heads.append(RidgeHead(w.to(self.dtype), (self.prior - w @ self.mean).to(self.dtype), l2))
         return heads

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from probe.solve.inputs import FeatureRows
+from probe.solve.inputs import BLOCK, FeatureRows
 
-ABSENT_BIAS = -1e9  # of a class with no row: its exact bias is -inf, which would breed NaN downstream
+ABSENT_BIAS = -1e9  # of a class with no sample: its exact bias is -inf, which would turn into NaN later
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,15 @@ class LinearSolution:
 
     @property
     def converged(self) -> bool:
+        """Is the gap within the tolerance that was asked for?"""
         return self.status == "converged"
 
     def logits(self, X: Any) -> Tensor:
-        """N x K scores on the CPU, computed block by block."""
-        blocks = FeatureRows(X).blocks(16384, self.weight.dtype, self.weight.device)
-        return torch.cat([torch.addmm(self.bias, block, self.weight.T).cpu() for _, block in blocks])
+        """N x K scores of N x D features, on the CPU."""
+        return linear_logits(X, self.weight, self.bias)
+
+
+def linear_logits(X: Any, weight: Tensor, bias: Tensor) -> Tensor:
+    """X Wᵀ + b (N x K) on the CPU, computed block by block; W is K x D and b has K numbers."""
+    blocks = FeatureRows(X).blocks(BLOCK, weight.dtype, weight.device)
+    return torch.cat([torch.addmm(bias, block, weight.T).cpu() for _, block in blocks])

@@ -61,7 +61,7 @@ def make_method(choice: Choice, *, num_classes: int, labels: Any, dim: int, loss
 
 def make_head(method: Method, settings: TrainConfig, *, dim: int, num_classes: int, seed: int) -> Head:
     """The head that the settings name, or the one that the method's loss takes."""
-    if hasattr(method.loss, "scores"):
+    if method.loss.spec.owns_head:
         return OwnHead(method.loss, dim)
     kind = settings.head
     if kind == "auto":

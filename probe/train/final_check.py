@@ -88,7 +88,7 @@ def gap(
     """By what part the objective of a linear head (weight, bias) is above its optimum, at most: certified."""
     weight, bias = (t.double() for t in head)
     here = LinearSolution(weight, bias, l2, 0.0, 0.0, 0, "trained")
-    solver = logistic.LogisticSolver(X, y, num_classes, rows=rows, basis=basis)
+    solver = logistic.LogisticSolver(X, y, num_classes, adjustment=rows, basis=basis)
     best = solver.solve([l2], init=here, tol=CLOSE, max_iter=logistic.MAX_ITER)[0]
     least = best.objective - best.gap
     total, targets = l2 / 2 * float(weight.square().sum()), torch.as_tensor(np.asarray(y))

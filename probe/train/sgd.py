@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
@@ -24,6 +23,8 @@ from probe.core.scaling import NEUTRAL, Scaling
 from probe.errors import UserError
 from probe.heads import Head, Linear, export
 from probe.heads.fitted import FittedHead
+from probe.losses.adjusted import AdjustedCrossEntropy
+from probe.losses.base import ClassInfo, Loss
 from probe.recipe.train_settings import TrainConfig
 from probe.train import final_check, optim
 from probe.train.build import check, make_head, make_method
@@ -130,7 +131,7 @@ def _plan(
     head = make_head(built, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
     convex = isinstance(head, Linear) and isinstance(used, FrozenRows)
     ease = _ease(X, used.scale if convex else None) if isinstance(head, Linear) else NEUTRAL
-    return SgdPlan(X, y, problem.names(kept), loss, built, head, ease, loss.rows() if convex else None)
+    return SgdPlan(X, y, problem.names(kept), loss, built, head, ease, loss.adjustment() if convex else None)
 
 
 def _training(
@@ -179,39 +180,24 @@ def inner_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int
     return problem.loss(LossChoice(*methods.catalogue.resolve(method.name, method.params)[1]), rows)
 
 
-class FrozenRows(nn.Module):
-    """A loss as its declared rows: on frozen features they are the whole of it, because representation terms
-    are constants. Without the checks that a loss makes for strangers: a step here takes a millisecond."""
+class FrozenRows(AdjustedCrossEntropy):
+    """A loss as its adjustment: on frozen features that is the whole of it, because representation terms are
+    constants. Without the checks that a loss makes for strangers: a step here takes a millisecond."""
 
-    scale: Tensor | None
-    shift: Tensor | None
-    weight: Tensor | None
-
-    def __init__(self, loss: Any, declared: ClassAdjustment) -> None:
-        super().__init__()
-        self.method, self.name, self.num_classes = loss.method, loss.name, loss.num_classes
-        for name in ("scale", "shift", "weight"):
-            value = getattr(declared, name)
-            self.register_buffer(name, None if value is None else value.float(), persistent=False)
-
-    def rows(self) -> ClassAdjustment:
-        return ClassAdjustment(self.scale, self.shift, self.weight)
-
-    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        return self.rows().losses(logits, targets)
-
-    def start_epoch(self, epoch: int, epochs: int) -> None:
-        """Rows are the same in every epoch."""
+    def __init__(self, loss: Loss, declared: ClassAdjustment) -> None:
+        parts = (declared.scale, declared.shift, declared.weight)
+        single = ClassAdjustment(*(None if part is None else part.float() for part in parts))
+        super().__init__(ClassInfo(loss.spec, loss.num_classes, None, None), single)
 
     def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
-        if self.weight is None and collectives.processes() == 1:
-            return F.cross_entropy(self.rows().adjust(logits, targets), targets)
+        if collectives.processes() == 1:
+            return self.adjustment().cross_entropy(logits, targets)
         return collectives.mean(*self.losses(logits, targets))
 
 
 def as_rows(loss: Any) -> Any:
     """The loss as its rows, where it declares some that do not move while it is trained."""
-    declared = loss.rows() if loss.rows_stay else None
+    declared = loss.adjustment() if loss.constant_adjustment else None
     return loss if declared is None else FrozenRows(loss, declared)
 
 

@@ -15,7 +15,7 @@ LABELS = np.repeat(np.arange(7), [30, 12, 8, 8, 5, 2, 1])
 def test_every_batch_holds_the_stated_pairs():
     labels = np.repeat(np.arange(6), 10)
     sampler = ClassPairSampler(labels, classes=4, per_class=3)
-    assert str(sampler) == "4 classes x 3 images: 12 same-class pairs a batch"
+    assert str(sampler) == "4 classes x 3 images: 12 same-class pairs per batch"
     for batch in sampler:
         assert len(set(batch)) == len(batch) == 12
         counts = np.bincount(labels[batch], minlength=6)
