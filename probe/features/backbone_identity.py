@@ -21,7 +21,7 @@ from typing import Any
 
 import backbones
 from backbones import reading
-from backbones.load_backbone import weights_path
+from backbones.load_backbone import from_outside, weights_path
 from backbones.preprocess import Preprocessing
 from probe.errors import UserError
 from probe.features.cache_key import slug
@@ -99,7 +99,7 @@ def _place(settings: dict[str, Any], cache: str | Path | None) -> Path | None:
     """The file of an identity; None where nothing on this machine's disk vouches for it."""
     spec = backbones.registry.find(settings["name"])
     weights = weights_path(spec, settings.get("weights"))
-    if weights is None:
+    if weights is None or from_outside(spec):  # somebody else's code may have changed
         return None
     inside = list(islice(weights.rglob("*"), MANY + 1)) if weights.is_dir() else [weights]
     if len(inside) > MANY:

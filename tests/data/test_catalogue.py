@@ -73,7 +73,7 @@ def tiny_row(monkeypatch):
         label=("fine", "label"),
         templates=("a {}, tiny.",),
     )
-    monkeypatch.setitem(catalogue._BY_NAME, "tiny", row)
+    monkeypatch.setitem(catalogue._by_name, "tiny", row)
     return row
 
 
