@@ -2,7 +2,7 @@
 
 >>> d = probe.data.load("pets")        # a registered name, an image folder, parquet files, a hub id
 >>> image, label = d["train"][0]
->>> probe.data.register(probe.data.Row("birds", ...))   # a name of your own: see `probe.data.catalogue`
+>>> probe.data.register(probe.data.DatasetSpec("birds", ...))   # your own: see `probe.data.catalogue`
 
 The submodule `catalogue` lists what is registered and imports nothing heavy; everything else is imported
 when it is first asked for.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from backbones.lazy import attributes
 
 if TYPE_CHECKING:
-    from probe.data.catalogue import Row, register
+    from probe.data.catalogue import DatasetSpec, register
     from probe.data.dataset import Dataset, Split
     from probe.data.decode import BadImage
     from probe.data.holdout import holdout_digest, stratified_holdout
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BadImage",
     "Dataset",
+    "DatasetSpec",
     "Images",
-    "Row",
     "Split",
     "holdout_digest",
     "load",
@@ -40,7 +40,7 @@ __getattr__, __dir__ = attributes(
         "BadImage": "probe.data.decode",
         "Dataset": "probe.data.dataset",
         "Images": "probe.data.images",
-        "Row": "probe.data.catalogue",
+        "DatasetSpec": "probe.data.catalogue",
         "Split": "probe.data.dataset",
         "holdout_digest": "probe.data.holdout",
         "load": "probe.data.load_dataset",

@@ -4,8 +4,8 @@ Column names are hints: when a copy of the data calls them otherwise, the first 
 class column are used. Sizes are those of the official splits and are checked at load.
 The metric is the one of the usual transfer protocol: mean per class where the test split is unbalanced.
 
-From outside, `probe.data.register(Row(...))` adds a row, and so does an installed package whose entry point
-names its `Row` (the format of rows is provisional: fields may be added or renamed in a later version):
+From outside, `probe.data.register(DatasetSpec(...))` adds a row, and so does an installed package whose entry
+point names its `DatasetSpec` (the format is provisional: a later version may add or rename fields):
 
     [project.entry-points."mr2_probe.datasets"]
     my-data = "my_package:MY_DATA"
@@ -36,7 +36,7 @@ LONG_TAIL = "-lt"  # "<name>-lt" is the long-tailed version of a registered data
 
 
 @dataclass(frozen=True)
-class Row:
+class DatasetSpec:
     """One registered data set. Its images come from one place: `hub`, `folder` or `read`."""
 
     name: str
@@ -93,7 +93,7 @@ class Row:
 
 
 ROWS = (
-    Row(
+    DatasetSpec(
         name="digits",
         title="scikit-learn's handwritten digits",
         classes=10,
@@ -107,7 +107,7 @@ ROWS = (
         licence="CC BY 4.0",
         note="embedded: 8x8 pixels, needs no network; the test quarter is a fixed stratified cut",
     ),
-    Row(
+    DatasetSpec(
         name="food101",
         title="Food-101",
         classes=101,
@@ -118,7 +118,7 @@ ROWS = (
         templates=("a photo of {}, a type of food.", "a plate of {}.", "{}, served in a restaurant."),
         note="the hub calls the official test split `validation`; the training labels are noisy by design",
     ),
-    Row(
+    DatasetSpec(
         name="cars",
         title="Stanford Cars",
         classes=196,
@@ -128,7 +128,7 @@ ROWS = (
         licence="research only",
         note="the repository also holds corrupted test splits, which are never read",
     ),
-    Row(
+    DatasetSpec(
         name="pets",
         title="Oxford-IIIT Pets",
         classes=37,
@@ -139,7 +139,7 @@ ROWS = (
         licence="CC BY-SA 4.0",
         note="train is the official trainval",
     ),
-    Row(
+    DatasetSpec(
         name="flowers",
         title="Oxford Flowers-102",
         classes=102,
@@ -153,7 +153,7 @@ ROWS = (
             "a close-up photo of a {} blossom.",
         ),
     ),
-    Row(
+    DatasetSpec(
         name="aircraft",
         title="FGVC-Aircraft",
         classes=100,
@@ -166,7 +166,7 @@ ROWS = (
         licence="research only",
         note="the 100 variants",
     ),
-    Row(
+    DatasetSpec(
         name="cifar10",
         title="CIFAR-10",
         classes=10,
@@ -180,7 +180,7 @@ ROWS = (
             "a low-resolution picture of the {}.",
         ),
     ),
-    Row(
+    DatasetSpec(
         name="cifar100",
         title="CIFAR-100",
         classes=100,
@@ -196,7 +196,7 @@ ROWS = (
         ),
         note="the 100 fine labels; 10 images stand in both train and test",
     ),
-    Row(
+    DatasetSpec(
         name="imagenet",
         title="ImageNet-1k",
         classes=1000,
@@ -207,7 +207,7 @@ ROWS = (
         licence="research only, gated",
         note="tested on the official validation split: the hub's own `test` has no labels",
     ),
-    Row(
+    DatasetSpec(
         name="cub",
         title="Caltech-UCSD Birds-200-2011",
         classes=200,
@@ -222,9 +222,9 @@ KIND = "datasets"  # of the entry points by which packages add rows
 _by_name = {row.name: row for row in ROWS}
 
 
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[DatasetSpec, ...]:
     """Every registered data set: the embedded one first, those that installed packages add last."""
-    return (*_by_name.values(), *plugins.rows(KIND, Row, taken=_by_name))
+    return (*_by_name.values(), *plugins.rows(KIND, DatasetSpec, taken=_by_name))
 
 
 def names() -> list[str]:
@@ -232,21 +232,22 @@ def names() -> list[str]:
     return [*_by_name, *(name for name in plugins.names(KIND) if name not in _by_name)]
 
 
-def register(row: Row) -> None:
+def register(row: DatasetSpec) -> None:
     """Add a data set of your own; a name that is taken is an error, not a replacement.
 
-    >>> register(Row("birds", "Our birds", classes=12, sizes={"train": 900, "test": 300}, folder="~/birds"))
+    >>> sizes = {"train": 900, "test": 300}
+    >>> register(DatasetSpec("birds", "Our birds", classes=12, sizes=sizes, folder="~/birds"))
     """
     if row.name in _by_name:
         raise UserError(f'cannot register the data set "{row.name}": the name is taken')
     _by_name[row.name] = row
 
 
-def find(name: str) -> Row | None:
+def find(name: str) -> DatasetSpec | None:
     """The row called `name`, or None; packages are only asked for what can be a name and is not built in."""
     if name in _by_name or not NAME.fullmatch(name):
         return _by_name.get(name)
-    return plugins.find(KIND, name, Row)
+    return plugins.find(KIND, name, DatasetSpec)
 
 
 def unknown(name: str) -> UserError:

@@ -11,7 +11,7 @@ from typing import Any
 from backbones.errors import reason
 from backbones.reading import expanded
 from probe.data import catalogue, split_names
-from probe.data.catalogue import ANY_PHOTO, LONG_TAIL, Row
+from probe.data.catalogue import ANY_PHOTO, LONG_TAIL, DatasetSpec
 from probe.data.dataset import Dataset, Split, check_unique
 from probe.errors import UserError
 
@@ -75,7 +75,9 @@ def _whole(name: str, root: str | Path | None, revision: str | None, cache: str 
     raise catalogue.unknown(name)
 
 
-def _registered(row: Row, root: str | Path | None, revision: str | None, cache: str | Path | None) -> Dataset:
+def _registered(
+    row: DatasetSpec, root: str | Path | None, revision: str | None, cache: str | Path | None
+) -> Dataset:
     if row.read is not None:
         return _dataset(row.name, row, _call_reader(row), row.source)
     if root is not None or row.folder is not None:
@@ -84,7 +86,7 @@ def _registered(row: Row, root: str | Path | None, revision: str | None, cache: 
     return _from_hub(row.name, row, row.hub, None, revision or row.revision, cache)
 
 
-def _call_reader(row: Row) -> dict[str, Split]:
+def _call_reader(row: DatasetSpec) -> dict[str, Split]:
     """The splits that the row's own function returns; what goes wrong in it is one line."""
     where = f'the data set "{row.name}" ({row.reader_name})'
     try:
@@ -107,7 +109,7 @@ def _call_reader(row: Row) -> dict[str, Split]:
     return {name: splits[name] for name in row.sizes}
 
 
-def _local(name: str, row: Row | None, folder: Path, cache: str | Path | None) -> Dataset:
+def _local(name: str, row: DatasetSpec | None, folder: Path, cache: str | Path | None) -> Dataset:
     if not folder.is_dir():
         problem = "is a file, not a folder" if folder.exists() else "does not exist"
         raise UserError(f"the data folder {folder} {problem}; give a folder with train and test in it")
@@ -115,7 +117,7 @@ def _local(name: str, row: Row | None, folder: Path, cache: str | Path | None) -
 
 
 def _read(
-    row: Row | None, folder: Path, configuration: str | None, cache: str | Path | None
+    row: DatasetSpec | None, folder: Path, configuration: str | None, cache: str | Path | None
 ) -> dict[str, Split]:
     from probe.data.sources import image_folder, parquet_folder
 
@@ -137,7 +139,7 @@ def _read(
 
 def _from_hub(
     name: str,
-    row: Row | None,
+    row: DatasetSpec | None,
     repository: str,
     configuration: str | None,
     revision: str | None,
@@ -157,7 +159,7 @@ def _from_hub(
     return _dataset(name, row, splits, f"{repository}@{revision or folder.name}")
 
 
-def _dataset(name: str, row: Row | None, splits: dict[str, Split], source: str) -> Dataset:
+def _dataset(name: str, row: DatasetSpec | None, splits: dict[str, Split], source: str) -> Dataset:
     for split in splits.values():
         split.of = Path(name).name
     _check_splits(splits, source)
@@ -205,7 +207,7 @@ def _difference(train: Split, other: Split) -> str:
     return "; ".join(parts) or "the same names in another order"
 
 
-def _check_official(row: Row, splits: dict[str, Split]) -> None:
+def _check_official(row: DatasetSpec, splits: dict[str, Split]) -> None:
     hint = "to use it all the same, give the folder instead of the name"
     if len(splits["train"].class_names) != row.classes:
         found = len(splits["train"].class_names)

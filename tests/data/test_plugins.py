@@ -7,7 +7,7 @@ import json
 import pytest
 
 import probe.data
-from probe.data import Row, catalogue
+from probe.data import DatasetSpec, catalogue
 from probe.errors import UserError
 from tests.support.outside_package import install, python
 from tests.support.tiny_datasets import write_folder, write_parquet_folder
@@ -24,7 +24,7 @@ def own_rows(monkeypatch):
 
 
 def row(**more):
-    return Row("mine", "My images", **{"classes": 2, "sizes": {"train": 6, "test": 6}, **more})
+    return DatasetSpec("mine", "My images", **{"classes": 2, "sizes": {"train": 6, "test": 6}, **more})
 
 
 def test_a_data_set_of_an_installed_package_is_loaded_by_its_name(package):
@@ -123,4 +123,4 @@ def test_a_row_that_cannot_be_meant_is_refused_when_it_is_made(wrong, answer):
 @pytest.mark.parametrize("name", ["my/data", "../data", "", "my-lt", "a b"])
 def test_a_name_must_not_look_like_a_path_or_a_long_tail(name):
     with pytest.raises(UserError, match=r"one word|long-tailed"):
-        Row(name, "Mine", classes=2, sizes={"train": 1, "test": 1}, hub="a/b")
+        DatasetSpec(name, "Mine", classes=2, sizes={"train": 1, "test": 1}, hub="a/b")

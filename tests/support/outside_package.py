@@ -17,7 +17,7 @@ from PIL import Image
 
 from backbones import Parts, Preprocessing, Spec
 from backbones.sources import Scratch
-from probe.data import Images, Row, Split
+from probe.data import Images, DatasetSpec, Split
 
 COLOURS = ((200, 30, 30), (30, 200, 30), (30, 30, 200))
 
@@ -57,8 +57,8 @@ def read():
 
 NET = Spec("my-net", mean_colour, "mean colour", Scratch(), {"pooled": 8}, 16, "mit")
 BY_PATH = Spec("my-path-net", "my_package:mean_colour", "mean colour", Scratch(), {"pooled": 8}, 16, "mit")
-DATA = Row("my-data", "My data", classes=3, sizes={"train": 42, "test": 18}, read=read)
-SMALLER = Row("my-smaller-data", "Fewer images", classes=3, sizes={"train": 42, "test": 17}, read=read)
+DATA = DatasetSpec("my-data", "My data", classes=3, sizes={"train": 42, "test": 18}, read=read)
+SMALLER = DatasetSpec("my-smaller-data", "Fewer", classes=3, sizes={"train": 42, "test": 17}, read=read)
 """
 ROWS = {
     "backbones": {

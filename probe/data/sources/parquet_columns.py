@@ -10,18 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from probe.data.sources.parquet_images import File, column_chunk, file_state
+from probe.data.sources.parquet_images import ImageTable, column_chunk
 from probe.errors import UserError
 from probe.system import safe_parquet
+from probe.system.digest_index import file_state
 
 LABEL_NAMES = ("label", "labels", "class", "target")  # tried when no column says that it holds classes
 
 
 @dataclass(frozen=True)
-class Part:
+class ParquetPart:
     """The small columns of one file, and where its images are."""
 
-    file: File
+    file: ImageTable
     labels: pa.Array  # int64 or string
     ids: list[Any]  # the `id` column, None where it says nothing
     names: tuple[str, ...]  # declared class names, if any
@@ -34,7 +35,7 @@ class Part:
         return pa.types.is_string(self.labels.type)
 
 
-def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, ...]) -> Part:
+def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, ...]) -> ParquetPart:
     """The small columns of a file; no two files of a split need to name or store them alike."""
     with safe_parquet.plain_errors(path):
         state = file_state(path)
@@ -47,9 +48,9 @@ def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, 
         labels = _plain(columns[label], path)
     _check_embedded(file, image, path)
     groups = tuple(file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups))
-    where = File(path, groups, state, image)
+    where = ImageTable(path, groups, state, image)
     where.check_same()  # the columns were read by opening it again
-    return Part(
+    return ParquetPart(
         where,
         labels,
         safe_parquet.texts(columns["id"]) if with_id else [None] * len(labels),

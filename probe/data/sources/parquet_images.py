@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 from probe.data.images import Images
 from probe.errors import UserError
 from probe.system import digest_index, safe_parquet
+from probe.system.digest_index import FileState, file_state
 
 T = TypeVar("T")
 
@@ -41,24 +42,26 @@ MOST_OPEN = 64  # files of each kind that a reader keeps open
 
 
 @dataclass(frozen=True)
-class File:
+class ImageTable:
     """One parquet file of a split: what is needed to find a row in it."""
 
     path: Path
     groups: tuple[int, ...]  # rows in each row group
-    state: tuple[int, int, int]  # `file_state` before it was opened, to notice an exchanged file
+    state: FileState  # before it was opened, to notice that it was replaced
     column: str  # of its images, as read: "image.bytes" of a struct, or "image" of plain binary
 
     def check_same(self) -> None:
         """Raise if another file stands there now: its rows are not those whose labels were read."""
-        if file_state(self.path) != self.state:
+        with safe_parquet.plain_errors(self.path):
+            now = file_state(self.path)
+        if not now.same_file(self.state):
             raise UserError(f"{self.path} has changed while it was being read; start again")
 
 
 class ParquetImages(Images):
     """The image column of some parquet files, as one long list."""
 
-    def __init__(self, files: list[File], ids: list[str], cache: str | Path | None = None) -> None:
+    def __init__(self, files: list[ImageTable], ids: list[str], cache: str | Path | None = None) -> None:
         self._files = files
         self._ids = ids
         self._cache = cache  # where digests are remembered
@@ -130,13 +133,13 @@ def _binary(values: pa.Array) -> pa.Array:
 class _Reader:
     """Open files of one process and what it has learnt about them."""
 
-    def __init__(self, files: list[File]) -> None:
+    def __init__(self, files: list[ImageTable]) -> None:
         self.process = os.getpid()
         self._files = files
         self._lock = threading.Lock()
         # A file that is used no longer is closed with its last reference: another thread may still read it.
-        self._raw: Latest[BinaryIO] = Latest(most_open(), self._open_raw)  # bytes by place
-        self._tables: Latest[pq.ParquetFile] = Latest(most_open(), self._open_table)  # rows by group
+        self._raw: LRUCache[BinaryIO] = LRUCache(most_open(), self._open_raw)  # bytes by place
+        self._tables: LRUCache[pq.ParquetFile] = LRUCache(most_open(), self._open_table)  # rows by group
         # by file and group: (start, length) of every row, None where rows cannot be addressed
         self._located: dict[tuple[int, int], np.ndarray | None] = {}
         self._held: OrderedDict[tuple[int, int], pa.ChunkedArray] = OrderedDict()
@@ -182,7 +185,7 @@ class _Reader:
         return self._held[place]
 
 
-class Latest(Generic[T]):
+class LRUCache(Generic[T]):
     """Values made when they are asked for, of which the latest few are kept."""
 
     def __init__(self, most: int, make: Callable[[int], T]) -> None:
@@ -210,7 +213,7 @@ def most_open() -> int:
     return MOST_OPEN if limit == resource.RLIM_INFINITY else max(1, min(MOST_OPEN, limit // 16))
 
 
-def locate(where: File, file: pq.ParquetFile, group: int) -> np.ndarray | None:
+def locate(where: ImageTable, file: pq.ParquetFile, group: int) -> np.ndarray | None:
     """Where each value of a row group stands in the file, N x (start, length); None if one does not.
 
     Values follow one another, a length field (and at times a page header) between them, so each is searched
@@ -237,10 +240,3 @@ def column_chunk(file: pq.ParquetFile, group: int, column: str) -> pq.ColumnChun
     row_group = file.metadata.row_group(group)
     chunks = (row_group.column(i) for i in range(row_group.num_columns))
     return next(chunk for chunk in chunks if chunk.path_in_schema == column)
-
-
-def file_state(path: Path) -> tuple[int, int, int]:
-    """Size, mtime and inode: by the last one, files of one size and time that change places are noticed."""
-    with safe_parquet.plain_errors(path):
-        stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns, stat.st_ino
