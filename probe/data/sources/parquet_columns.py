@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from probe.data.sources.parquet_images import ImageTable, column_chunk
+from probe.data.sources.parquet_reader import ImageTable, column_chunk
 from probe.errors import UserError
 from probe.system import safe_parquet
 from probe.system.digest_index import file_state
@@ -59,7 +59,7 @@ def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, 
 
 
 def _plain(labels: pa.ChunkedArray, path: Path) -> pa.Array:
-    """Labels as int64 or string, whatever integer or text type they were written in."""
+    """Labels as int64 or string, whatever integer or text type they were written as."""
     kind = labels.type.value_type if pa.types.is_dictionary(labels.type) else labels.type
     textual = safe_parquet.is_text(kind)
     if not (textual or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
@@ -81,7 +81,7 @@ def _declared(feature: dict, path: Path) -> tuple[str, ...]:
     """The class names that a label column declares, if it does."""
     names = feature.get("names") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{path}: the class names in its metadata are no list of texts; write it again")
+        raise UserError(f"{path}: the class names in its metadata are not a list of strings; write it again")
     if len(set(names)) < len(names):
         raise UserError(f"{path}: a class name stands twice in its metadata; give every class its own name")
     return tuple(names)
@@ -113,7 +113,7 @@ def _leaf(field: pa.Field) -> str | None:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
 
 
 def _label_column(schema: pa.Schema, features: dict[str, dict], hints: tuple[str, ...], path: Path) -> str:
