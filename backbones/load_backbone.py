@@ -53,7 +53,7 @@ def load(
         raise UserError(f'{name} has no tap "{tap}"{nearest(tap, spec.taps)}')
     if image_size is not None and image_size < 1:
         raise UserError(f"image_size must be a positive number of pixels, not {image_size}")
-    path = weights_path(spec, weights)  # before the heavy imports: who is offline should learn it at once
+    path = weights_path(spec, weights)  # before the heavy imports: offline users learn it at once
 
     from backbones.backbone import Backbone
 

@@ -57,7 +57,7 @@ def _load(points: list[EntryPoint], row_type: type[Any]) -> Any:
         raise UserError(f"{_called(point)} and {_called(others[0])} have one name; uninstall a package")
     try:
         row = point.load()
-    except (Exception, SystemExit) as error:  # whatever somebody else's module does
+    except (Exception, SystemExit) as error:  # it is somebody else's module
         raise UserError(
             f"{_called(point)} cannot be loaded: {reason(error)[:300]}; update or uninstall its package"
         ) from error

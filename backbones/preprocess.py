@@ -89,7 +89,7 @@ class Preprocessing:
 
 @lru_cache(maxsize=64)
 def _affine(mean: tuple[float, ...], std: tuple[float, ...], device: Any, dtype: Any) -> tuple[Any, Any]:
-    """(x / 255 - mean) / std as one multiply-add a pixel: x * scale + shift."""
+    """(x / 255 - mean) / std as one multiply-add per pixel: x * scale + shift."""
     import torch
 
     spread = torch.tensor(std, dtype=torch.float64)

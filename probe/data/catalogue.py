@@ -57,7 +57,7 @@ class DatasetSpec:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Raise where a row cannot be meant: rows also come from other packages."""
+        """Raise where a row makes no sense: rows also come from other packages."""
         problems = {
             "its name is not one word of letters, digits, dots and dashes": not NAME.fullmatch(self.name),
             f"{LONG_TAIL} at the end of a name asks for a long-tailed version": self.name.endswith(LONG_TAIL),
@@ -105,7 +105,7 @@ ROWS = (
             'a blurry photo of the digit "{}".',
         ),
         licence="CC BY 4.0",
-        note="embedded: 8x8 pixels, needs no network; the test quarter is a fixed stratified cut",
+        note="embedded: 8x8 pixels, needs no network; the test quarter is a fixed stratified holdout",
     ),
     DatasetSpec(
         name="food101",
@@ -194,7 +194,7 @@ ROWS = (
             "a tiny, blurry photo of a {}.",
             "a low-resolution picture of the {}.",
         ),
-        note="the 100 fine labels; 10 images stand in both train and test",
+        note="the 100 fine labels; 10 images are in both train and test",
     ),
     DatasetSpec(
         name="imagenet",

@@ -3,7 +3,7 @@
 Features are kept under the digests of the images they were made of, so bytes that are read must be those that
 were hashed, however much later: they are read once, hashed, compared, and only then decoded. An image that
 changed, vanished for a moment or could not be read for lack of memory or files stops the run with one line;
-a `BadImage`, which may be skipped for ever, is the decoder's verdict on the very bytes that the key names.
+a `BadImage`, which may be skipped for good, is the decoder's verdict on the very bytes that the key names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Images(ABC):
 
     @abstractmethod
     def stored(self, row: int) -> bytes:
-        """The stored content of an image, whole and as it is now; OSError where it cannot be read."""
+        """The stored content of an image, complete and as it is now; OSError where it cannot be read."""
 
     @abstractmethod
     def hashed(self) -> np.ndarray:
@@ -50,7 +50,7 @@ class Images(ABC):
 
     @abstractmethod
     def where(self, row: int) -> str:
-        """What errors call the image."""
+        """The name of the image in error messages."""
 
     def decoded(self, stored: bytes, row: int) -> Image.Image:
         """The image in its stored content; raises `BadImage`."""

@@ -1,4 +1,4 @@
-"""`load`: from a name or a path to a checked data set."""
+"""`load`: from a name or a path to a data set whose splits have been checked."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _check_splits(splits: dict[str, Split], source: str) -> None:
             difference = _difference(train, split)
             raise UserError(f"{source}: train and {name} do not have the same classes: {difference}")
         empty = [split.class_names[k] for k in (split.class_counts == 0).nonzero()[0]]
-        # a validation part may lack a rare class; nothing is learnt from it
+        # a validation split may lack a rare class; nothing is trained on it
         if empty and name != split_names.OPTIONAL:
             shown = ", ".join(f'"{c}"' for c in empty[:5])
             raise UserError(f"{source}: {len(empty)} classes have no images in {name}: {shown}")

@@ -106,7 +106,7 @@ def load_and_remember(
     if place is None or place != _place(settings, cache):
         return backbone
     body = {name: getattr(backbone, name) for name in NUMBERS}
-    with suppress(OSError, UserError):  # a full or read-only cache costs time next time, no more
+    with suppress(OSError, UserError):  # a full or read-only cache only costs time next time
         write_atomic(place, sealed({**body, "preprocessing": asdict(backbone.preprocessing)}))
     return backbone
 

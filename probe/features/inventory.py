@@ -76,7 +76,7 @@ def remove(
 
 
 def _clear(doomed: Path, folder: Path) -> None:
-    """Remove the files of an entry; what others have put beside them stays, under the folder's old name."""
+    """Remove the files of an entry; other files in it stay, under the folder's old name."""
     for path in filter(made_here, list(doomed.iterdir())):
         path.unlink(missing_ok=True)
     try:
@@ -86,7 +86,7 @@ def _clear(doomed: Path, folder: Path) -> None:
 
 
 def _half_removed(root: Path) -> list[Path]:
-    """Entries whose removal was killed; other temporary folders are not ours, or somebody is at work."""
+    """Entries whose removal was killed; other temporary folders are not ours, or still in use."""
     left = root.glob(f"{atomic.TEMPORARY}*") if root.is_dir() else ()
     return [path for path in left if _is_entry(path, atomic.name_to_be(path)) and atomic.abandoned(path)]
 
@@ -105,7 +105,7 @@ def _folders(root: Path) -> list[Path]:
 def _is_entry(folder: Path, name: str | None) -> bool:
     """Is it an entry of this name? It holds files of one, or nothing yet.
 
-    In a shared cache the entries of other users are closed to us, as ours are to them: not ours to list.
+    In a shared cache we cannot read the entries of other users, nor they ours: those are not listed.
     """
     if name is None or not ENTRY_NAME.fullmatch(name) or folder.is_symlink() or not folder.is_dir():
         return False
@@ -148,7 +148,7 @@ def _problems(folder: Path) -> list[Damage]:
 
 
 def _problems_aside(root: Path) -> list[Damage]:
-    """Of what else is kept in the cache: remembered digests, file lists of the hub, the script of pages."""
+    """Damage to what else the cache holds: remembered digests, file lists of the hub, the script of pages."""
     index = digest_index.damage(root)
     found = [] if index is None else [Damage(*index)]
     for path in sorted([*root.glob("hub/*/*.json"), *root.glob("report/*.json")]):

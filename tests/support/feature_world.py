@@ -38,9 +38,7 @@ class NoiseImages:
         self.seen.append(row)
         time.sleep(self.delay)
         if row in self.bad:
-            raise BadImage(
-                f"bad image {row:04d}.png: truncated; mend or remove it, or pass --skip-bad-images"
-            )
+            raise BadImage(f"bad image {row:04d}.png: truncated; fix or remove it, or pass --skip-bad-images")
         pixels = np.random.default_rng(row).integers(0, 256, (20, 24, 3), dtype=np.uint8)
         return Image.fromarray(pixels)
 

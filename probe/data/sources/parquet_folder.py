@@ -19,7 +19,7 @@ from probe.errors import UserError
 
 NUMBER = re.compile(r"[-_.]?(?P<shard>\d+)(-of-(?P<total>\d+))?(-[0-9a-f]+)?$")
 DEPTHS = ("*.parquet", "*/*.parquet", "*/*/*.parquet")  # in the folder, in data/, in configuration/split/
-MANY = 0.01  # share of repeated ids from which on the `id` column is not believed
+MANY = 0.01  # share of repeated ids beyond which the `id` column is not believed
 
 
 def files_below(root: Path) -> list[str]:

@@ -142,7 +142,7 @@ def refuse(path, *words):
         ([0, 0, 0], {"names": ("cat",)}, ("one class only", "cat")),
         ([0, 1, 0], {"names": ("cat", "fox")}, ("only in train: fox", "only in test: dog")),
         ([], {"label_type": pa.int64()}, ("train split has no images",)),
-        ([0, 1, 0], {"ids": ["a", "a", "b"]}, ("1 ids stand more than once", '"a"')),
+        ([0, 1, 0], {"ids": ["a", "a", "b"]}, ("1 ids occur more than once", '"a"')),
         ([0, 1, 0], {"label": "kind", "names": ()}, ("no label column", "image, kind")),
         ([0, 1, 0], {"images": [None] * 3}, ("holds no images", "paths")),
     ],
