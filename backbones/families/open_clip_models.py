@@ -118,6 +118,7 @@ class Text:
         self.logit_scale = float(model.logit_scale.exp())
 
     def encode(self, texts: list[str], device: torch.device) -> Tensor:
+        """M texts -> M x dim, not normalised, in batches."""
         tokens = self._tokens(texts)
         model = self._model.to(device)
         parts = [model.encode_text(batch.to(device)) for batch in tokens.split(TEXT_BATCH)]

@@ -115,6 +115,7 @@ class Dataset:
 
     @property
     def splits(self) -> tuple[str, ...]:
+        """The names of the splits: train, test and perhaps val."""
         return tuple(self.by_name)
 
     def __getitem__(self, split: str) -> Split:

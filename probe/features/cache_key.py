@@ -50,22 +50,27 @@ class CacheKey:
 
     @cached_property
     def hash(self) -> str:
+        """SHA-256 of the ingredients."""
         return digest(canonical(self.ingredients))
 
     @property
     def folder(self) -> str:
+        """The name of the entry's folder: readable words and the start of the hash."""
         return f"{self.slug}-{self.hash[:SHORT]}"
 
     @property
     def rows(self) -> int:
+        """Images of the split."""
         return self.ingredients["split"]["rows"]
 
     @property
     def shard_rows(self) -> int:
+        """Rows in each shard but the last."""
         return self.ingredients["shard_rows"]
 
     @property
     def shards(self) -> int:
+        """How many shards a complete entry has."""
         return -(-self.rows // self.shard_rows)
 
     @property

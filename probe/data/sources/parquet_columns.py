@@ -32,6 +32,7 @@ class ParquetPart:
 
     @property
     def textual(self) -> bool:
+        """Are the labels class names, not numbers?"""
         return pa.types.is_string(self.labels.type)
 
 
