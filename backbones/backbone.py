@@ -19,7 +19,8 @@ class TextTower(Protocol):
 
     logit_scale: float
 
-    def encode(self, texts: list[str], device: torch.device) -> Tensor: ...
+    def encode(self, texts: list[str], device: torch.device) -> Tensor:
+        """M texts -> M x dim, not normalised."""
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Backbone(nn.Module):
 
     @property
     def device(self) -> torch.device:
+        """Where the encoder's weights are."""
         return next(self.encoder.parameters()).device
 
     @property

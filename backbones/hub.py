@@ -1,7 +1,7 @@
-"""The Hugging Face hub as weights and data both meet it: can it be asked, and its errors in plain words.
+"""The Hugging Face hub, for weights and for data: whether it can be reached, and its errors in plain words.
 
 Left alone, the hub's client retries for up to a minute and a half on a machine without network, so the
-endpoint is tried once, briefly, before the client is let loose.
+endpoint is tried once, briefly, before the client is used.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from backbones.errors import UserError
 
 PROBE_SECONDS = 3.0  # how long a server may take to answer at all before we call ourselves offline
-HTTP_LIBRARIES = ("httpx", "requests")  # the client's, by version: their timeouts are no OSErrors
+HTTP_LIBRARIES = ("httpx", "requests")  # the client's, by version: their timeouts are not OSErrors
 PAGES = {"model": "", "data set": "datasets/"}  # where the hub shows a repository's terms
 
 
 def endpoint() -> str:
+    """The hub's address, or that of a mirror ($HF_ENDPOINT)."""
     from huggingface_hub import constants
 
     address = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
@@ -26,9 +27,9 @@ def endpoint() -> str:
 
 
 def check_secure(url: str) -> None:
-    """Raise unless `url` is https: what others could change on its way is never fetched.
+    """Raise unless `url` is https: nothing is fetched that others could change on the way.
 
-    This machine itself is as good: there is nobody in between.
+    An address on this machine is as good.
     """
     from urllib.parse import urlsplit
 
@@ -75,7 +76,7 @@ def reachable(url: str, seconds: float = PROBE_SECONDS) -> bool:
         except urllib.error.URLError as error:
             if isinstance(error.reason, ssl.SSLError):  # the real client may know the certificate
                 answered.set()
-        except (OSError, ValueError, http.client.HTTPException):  # no line, no address, no sense
+        except (OSError, ValueError, http.client.HTTPException):  # no network, no such host, no HTTP
             pass
 
     thread = threading.Thread(target=ask, daemon=True)

@@ -89,13 +89,19 @@ class Preprocessing:
 
 @lru_cache(maxsize=64)
 def _affine(mean: tuple[float, ...], std: tuple[float, ...], device: Any, dtype: Any) -> tuple[Any, Any]:
-    """(x / 255 - mean) / std as one multiply-add a pixel: x * scale + shift."""
+    """(x / 255 - mean) / std as one multiply-add per pixel: x * scale + shift."""
     import torch
 
     spread = torch.tensor(std, dtype=torch.float64)
     shift = -torch.tensor(mean, dtype=torch.float64) / spread
     scale = 1 / (255 * spread)
     return scale.view(-1, 1, 1).to(device, dtype), shift.view(-1, 1, 1).to(device, dtype)
+
+
+def check_patches(name: str, size: int | None, patch: int | None) -> None:
+    """Raise where the patches of a vision transformer do not tile its input of `size` pixels."""
+    if size and patch and size % patch:
+        raise UserError(f"image_size={size} is not a multiple of the {patch}-pixel patches of {name}")
 
 
 def to_bytes(image: Image.Image) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Other libraries' chatter, silenced while a backbone loads: what matters is raised, not logged."""
+"""Other libraries' messages, silenced while a backbone loads: what matters is raised, not logged."""
 
 from __future__ import annotations
 

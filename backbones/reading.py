@@ -1,7 +1,7 @@
 """Reading files that people name: regular ones of a sane size, so that nothing hangs or fills the memory.
 
-A pipe that nobody writes to would be waited for without end, and a device has no end at all. Refusals are
-OSErrors with plain words, which every reader already turns into a line that names the file. What a library
+Reading a pipe that nobody writes to would wait forever, and a device has no end. Refusals are OSErrors with a
+plain message, which every reader already turns into a line that names the file. What a library
 reads by itself (weights, parquet) is at least asked for with `regular` before.
 """
 
@@ -18,15 +18,15 @@ from backbones.errors import UserError
 
 # The largest file that is read or hashed whole, in bytes, by its kind: far above any that is meant so.
 RECIPE = 1 << 20
-SUMS = 1 << 20  # SHA256SUMS: a line for each file of a run folder
+CHECKSUMS = 1 << 20  # SHA256SUMS: one line for each file of a run folder
 TEXT = 64 << 20  # JSON or YAML, which take up to twenty times as many once parsed
-LOG = 1 << 30  # log.jsonl: a line for each step
+LOG = 1 << 30  # log.jsonl: one line for each step
 IMAGE = 1 << 30
 PREDICTIONS = 1 << 30  # of a run: about 20 MB for ImageNet and five seeds
 WEIGHTS = 200 << 30  # a head (which can hold every training feature), a backbone, a checkpoint
 BLOCK = 1 << 20  # bytes hashed at a time
 GREW = "it grew while it was being read"
-# What the file system says about the file itself. Anything else is the machine's state and will pass.
+# Errors that are about the file itself. Any other is about the state of the machine, and will pass.
 LASTING = {
     errno.ENOENT,
     errno.ENOTDIR,
@@ -49,7 +49,7 @@ def expanded(path: str | Path, way_out: str = "write the path out") -> Path:
 
 
 def regular(path: Path, limit: int | None = None) -> int:
-    """The size of a file in bytes; OSError where it is missing, no regular file or larger than `limit`.
+    """The size of a file in bytes; OSError where it is missing, not a regular file or larger than `limit`.
 
     Links are followed.
     """

@@ -24,13 +24,13 @@ SAFE_COPY = "save the model's state_dict with safetensors and give that file"
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors or torch file by name; wrappers and a `module.` prefix are taken off."""
+    """The tensors of a safetensors or torch file by name; wrappers and a `module.` prefix are removed."""
     kind = file_kind(path)
     content = _read_safetensors(path) if kind == "safetensors" else _read_torch(path, zipped=kind == "zip")
     state = _unwrap(content)
     strange = next((key for key, value in state.items() if not _is_tensor(value)), None)
     if not state or strange is not None:
-        problem = f'its entry "{strange}" is no tensor' if state else "it holds no tensors"
+        problem = f'its entry "{strange}" is not a tensor' if state else "it holds no tensors"
         raise UserError(f"{path} is not a file of weights: {problem}; {SAFE_COPY}")
     return state
 
@@ -190,7 +190,7 @@ def _read_torch(path: Path, *, zipped: bool) -> Any:
 
 def _refused(what: str | Path, error: Exception) -> UserError:
     wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
-    reason = f"it would run or build {wanted[1]}" if wanted else "it is no plain file of tensors"
+    reason = f"it would run or build {wanted[1]}" if wanted else "it is not a plain file of tensors"
     return UserError(f"{what} is refused, and nothing in it was run: {reason}; {SAFE_COPY}")
 
 

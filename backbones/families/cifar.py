@@ -30,7 +30,7 @@ STEM_WIDTH = 16
 class NetPlan:
     """What sets one net apart from another."""
 
-    blocks: int  # a stage
+    blocks: int  # in each stage
     widths: tuple[int, int, int]
     preactivation: bool
     projection: bool = False  # a 1 x 1 convolution where a shortcut changes shape, else option A
@@ -80,7 +80,7 @@ class ResidualNet(nn.Module):
                 blocks.append(block(before, width, stride, _shortcut(before, width, stride, plan.projection)))
                 before = width
         self.blocks = nn.Sequential(*blocks)
-        # Pre-activation blocks leave the last sum unnormalised; the others want it after the stem instead.
+        # Pre-activation blocks leave the last sum unnormalised; the others normalise after the stem instead.
         self.stem_norm = nn.Identity() if plan.preactivation else _norm_relu(STEM_WIDTH)
         self.last_norm = _norm_relu(before) if plan.preactivation else nn.Identity()
         self.dim = before

@@ -64,7 +64,7 @@ def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int |
 
 
 class VisionEncoder(nn.Module):
-    """A transformers model that answers with one feature vector an image."""
+    """A transformers model that returns one feature vector per image."""
 
     def __init__(self, model: nn.Module, tap: str, *, interpolate: bool) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def _folder(spec: Spec, weights: Path | None) -> Path:
 
 def _from_hub(repo: str) -> Path:
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo):
-        raise UserError(f"there is no folder {repo}, and it is no name of a repository (owner/name)")
+        raise UserError(f"there is no folder {repo}, and it is not the name of a repository (owner/name)")
     config = hub_file(repo, ("config.json",))
     hub_file(repo, (PROCESSOR,))
     file = hub_file(repo, FILES)
@@ -134,7 +134,7 @@ def _model(folder: Path, kind: str) -> nn.Module:
     _refuse(folder, "wrong shape of", sorted(str(key) for key in info.get("mismatched_keys", ())))
     takes = inspect.signature(model.forward).parameters
     if "pixel_values" not in takes or "input_ids" in takes:
-        raise UserError(f"{folder} holds a {type(model).__name__}, which is no image encoder")
+        raise UserError(f"{folder} holds a {type(model).__name__}, which is not an image encoder")
     return model.eval()
 
 

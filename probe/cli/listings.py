@@ -36,9 +36,8 @@ def datasets() -> Listing:
     """Every registered data set."""
     from probe.data import catalogue
 
-    rows = [asdict(row) for row in catalogue.rows()]
+    rows = [spec.row() for spec in catalogue.rows()]
     for row in rows:
-        row["source"] = row["hub"] or "embedded"
         row["images"] = " / ".join(f"{n:,}" for n in row["sizes"].values())
     return Listing(
         rows,

@@ -20,7 +20,7 @@ class Split:
 
     labels      int64, read-only
     ids         unique and stable: the path inside an image folder, or the `id` column or file:row of parquet
-    fingerprint changes when an image's stored bytes, a label, an id or the order does, and with nothing else
+    fingerprint changes when an image's stored bytes, a label, an id or the order changes, and only then
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Split:
 
     @property
     def title(self) -> str:
-        """`pets train`: what people read in progress bars and cache listings."""
+        """`pets train`: the name in progress bars and cache listings."""
         return f"{self.of} {self.name}".strip()
 
     def __len__(self) -> int:
@@ -107,7 +107,7 @@ class Dataset:
 
     name: str
     class_names: tuple[str, ...]
-    metric: str  # "accuracy" or "mean_per_class": what selection and headlines use
+    metric: str  # "accuracy" or "mean_per_class": for model selection and the headline
     templates: tuple[str, ...]  # zero-shot prompts, {} stands for the class name
     by_name: dict[str, Split]
     source: str  # where it was read: a folder, or hub id @ revision
@@ -115,6 +115,7 @@ class Dataset:
 
     @property
     def splits(self) -> tuple[str, ...]:
+        """The names of the splits: train, test and perhaps val."""
         return tuple(self.by_name)
 
     def __getitem__(self, split: str) -> Split:
@@ -130,15 +131,15 @@ class Dataset:
         return f"Dataset({self.name!r}, {len(self.class_names)} classes, {sizes})"
 
     def replace(self, *, name: str, note: str, **splits: Split) -> Dataset:
-        """The same data set with another name and note, and some of its splits exchanged."""
+        """The same data set with another name and note, and some of its splits replaced."""
         note = "; ".join(part for part in (self.note, note) if part)
         return replace(self, name=name, note=note, by_name={**self.by_name, **splits})
 
 
 def check_unique(ids: Sequence[str], where: str) -> None:
-    """Raise when a sample stands twice: results are addressed by id."""
+    """Raise when an id occurs twice: results are addressed by id."""
     if len(set(ids)) < len(ids):
         twice = [sample for sample, count in Counter(ids).items() if count > 1]
         raise UserError(
-            f'{where}: {len(twice):,} ids stand more than once, the first is "{twice[0]}"; make them unique'
+            f'{where}: {len(twice):,} ids occur more than once, the first is "{twice[0]}"; make them unique'
         )

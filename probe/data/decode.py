@@ -1,12 +1,12 @@
 """Encoded bytes become an RGB image, or an error that names the image.
 
-EXIF orientation is ignored, as torchvision, timm and open_clip do: published numbers were measured so.
-Transparency is laid over white; hidden colours below it would otherwise show. Where nothing is transparent,
+EXIF orientation is ignored, as by torchvision, timm and open_clip: published numbers were measured so.
+Transparent images are laid over white; hidden colours would show otherwise. Where nothing is transparent,
 the pixels are those of a plain conversion.
 16-bit grey is scaled to 8 bits; a plain conversion would clip nearly all of it to white.
-Of an animation the first frame is taken.
+Of an animation the first frame is used.
 
-A `BadImage` is the decoder's verdict on complete bytes: with the same decoder it will be the same for ever,
+A `BadImage` is the decoder's verdict on complete bytes: with the same decoder it will always be the same,
 so it may be stored. Whatever else fails (no memory, a plugin that cannot be loaded because too many files are
 open) raises an OSError or MemoryError, and says nothing about the image.
 """
@@ -24,15 +24,17 @@ from PIL import Image, ImageFile
 from probe.data import decode_memory
 from probe.errors import UserError
 
-RULES = 1  # of this module: raise it when a change here makes bad images good or good ones bad
+RULES = (
+    1  # version of this module's rules: raise it when a change here makes bad images good or good ones bad
+)
 LARGEST = 90_000_000  # pixels
-WAYS_OUT = "mend or remove it, or pass --skip-bad-images"
+WAYS_OUT = "fix or remove it, or pass --skip-bad-images"
 STRIP = 1 << 19  # pixels converted at a time, where a conversion takes several steps
 BLOCK = 64 << 20  # bytes; the C library keeps what is below 32 MB
 CODECS = ("jpg", "libjpeg_turbo", "jpg_2000", "zlib", "zlib_ng", "libtiff", "webp", "avif")
 
-# Bytes a pixel while an image is decoded. Pillow keeps most modes in four; beside the image stands its copy
-# in RGB or, in training, a crop of it; and some decoders hold the whole image in a form of their own.
+# Bytes per pixel while an image is decoded. Pillow keeps most modes in four; there is also a copy in RGB or,
+# in training, a crop; and some decoders hold the whole image in a form of their own.
 HELD = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "LA": 4, "PA": 4}
 COPY = 4
 DECODER = {"WEBP": 12, "AVIF": 8, "JPEG2000": 16}
@@ -64,7 +66,7 @@ def rgb(data: bytes, where: str, ways_out: str = WAYS_OUT) -> Image.Image:
 
 
 def _says_nothing(error: Exception) -> bool:
-    """Is this no verdict on the image? Decoders' own OSErrors have no number, the system's have one."""
+    """Does the error say nothing about the image? Decoders' OSErrors have no errno, the system's do."""
     if isinstance(error, OSError):
         return error.errno is not None or "out of memory" in str(error)
     return isinstance(error, (MemoryError, ImportError))
@@ -72,9 +74,9 @@ def _says_nothing(error: Exception) -> bool:
 
 @lru_cache
 def load_plugins() -> None:
-    """All of Pillow's, once: one that fails to load when it is needed would make good images unknown.
+    """Load all of Pillow's, once: one that fails to load when it is needed would make good images unknown.
 
-    And have large images stand in large blocks, which go back to the system as soon as they are free: of
+    Large images also get large blocks of memory, which go back to the system as soon as they are free: of
     Pillow's usual ones every thread would keep as many as its largest image has needed.
     """
     Image.init()
@@ -96,7 +98,7 @@ def identity() -> dict[str, Any]:
 
 
 def _opened(data: bytes) -> Image.Image:
-    """The image, not decoded yet; one that would fill the memory is refused by its header."""
+    """The image, not decoded yet; one that would fill the memory is refused because of its header."""
     image = Image.open(BytesIO(data))
     width, height = image.size
     if width * height > LARGEST:
@@ -105,7 +107,7 @@ def _opened(data: bytes) -> Image.Image:
 
 
 def bytes_needed(image: Image.Image) -> int:
-    """What decoding an opened image will take at its height."""
+    """The most memory that decoding an opened image will take."""
     own = PROGRESSIVE if "progressive" in image.info else DECODER.get(image.format or "", 0)
     return image.width * image.height * (HELD.get(image.mode, 4) + COPY + own)
 

@@ -1,4 +1,4 @@
-"""How much memory decoding may take at once, weighed by pixels, over all threads and loader processes.
+"""How much memory decoding may take at once, by number of pixels, over all threads and loader processes.
 
 A photograph takes a few megabytes while it is decoded, a hostile or scanned one close to a gigabyte. Without
 a common budget, every stream may hold one of those. Small images take nothing from the budget, so that they
@@ -21,13 +21,13 @@ EACH_STREAM = 256 << 20  # bytes: a photograph of 25 megapixels in every stream
 
 
 class Budget:
-    """Memory in units that threads take and give back, and processes that are given the same budget too.
+    """Memory in units that threads take and give back, as do processes that share the budget.
 
-    Whoever needs several units collects them alone: two that each hold a half would wait for ever.
+    Only one at a time collects several units: two that each hold half of theirs would wait forever.
     """
 
     def __init__(self, streams: int, start: BaseContext | None = None) -> None:
-        """`start` is how processes come to be that will be given the budget, if not in the usual way."""
+        """`start` is the start method of the processes that will share the budget, if not the default."""
         self.unit = UNIT
         self.units = max(LEAST // world.local_size(), EACH_STREAM * streams, UNIT) // UNIT
         start = start or multiprocessing.get_context()
@@ -35,7 +35,7 @@ class Budget:
         self._collecting = start.Lock()
 
     def take(self, size: int) -> int:
-        """Wait for `size` bytes; the units that were taken, to be given back."""
+        """Wait for `size` bytes; returns the number of units taken, to be given back."""
         wanted, taken = min(size // self.unit, self.units), 0
         if not wanted:
             return 0
@@ -50,6 +50,7 @@ class Budget:
         return taken
 
     def give_back(self, units: int) -> None:
+        """Return units to the budget."""
         for _ in range(units):
             self._free.release()
 
@@ -60,9 +61,9 @@ _block = threading.local()  # .held: what `until_seen` will give back
 
 
 def share(streams: int) -> Budget:
-    """A fresh budget for as many streams of this process: threads find it, processes `use` it.
+    """A new budget for this many streams of this process: threads find it, processes `use` it.
 
-    Fresh, because a loader that was killed gives nothing back.
+    New, because a loader that was killed gives nothing back.
     """
     budget = Budget(streams)
     use(budget)
@@ -70,7 +71,7 @@ def share(streams: int) -> Budget:
 
 
 def use(budget: Budget) -> None:
-    """Take from this budget from now on; a loader process is told so when it starts."""
+    """Take from this budget from now on; every loader process calls it when it starts."""
     global _budget
     _budget = budget
 
@@ -82,9 +83,9 @@ def _current() -> Budget:
 
 @contextmanager
 def until_seen() -> Iterator[None]:
-    """Of one image: the memory that decoding took is given back at the end of the block.
+    """Around the use of one image: the memory that decoding took is given back at the end of the block.
 
-    For streams, which resize what they decode: until then the whole image is still there.
+    For streams, which resize what they decode: until then the whole image is still in memory.
     """
     _block.held = []
     try:
@@ -97,7 +98,7 @@ def until_seen() -> Iterator[None]:
 
 @contextmanager
 def taken(size: int) -> Iterator[None]:
-    """Wait until `size` bytes may be used, for the time of the block; inside `until_seen`, of that one."""
+    """Wait until `size` bytes may be used, and hold them for this block or its `until_seen`."""
     budget = _current()
     units = budget.take(size)
     if hasattr(_block, "held"):

@@ -1,16 +1,16 @@
-"""Images that stand more than once in a data set, found by the digests that are known anyway.
+"""Images that occur more than once in a data set, found by the digests that are known anyway.
 
     data.duplicates in result.json:
     {
       "train_test": {"count": test images whose bytes are also those of a training image (train or val),
                      "images": [{"test": id, "train": id}, ...]},
-      "two_labels": {"count": images (by content) that stand under more than one class, in any split,
+      "two_labels": {"count": images (by content) that have more than one class, in any split,
                      "images": [[{"split": ..., "id": ..., "class": ...}, ...], ...]},
       "within":     {"count": copies beyond the first of an image in one split, all splits together,
                      "images": [{"split": ..., "ids": [id, id, ...]}, ...]}
     }
 
-Counts are full; `images` names the first few. Equal pixels in other bytes (another encoder) are not found.
+Counts are complete; `images` has the first few. Equal pixels in other bytes (another encoder) are not found.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from probe.data.dataset import Split
 from probe.data.sources.image_folder import UNREADABLE
 
-SHOWN = 5  # images of each kind that are named
+SHOWN = 5  # images of each kind that are listed
 TEST = "test"
 
 
 def find(splits: Mapping[str, Split], left_out: Iterable[str] = ()) -> dict[str, Any]:
-    """What stands more than once; `left_out` are ids of images that could not be read."""
+    """The images that occur more than once, as above; `left_out` are ids of images that could not be read."""
     parts = list(splits.values())
     starts = np.cumsum([0, *map(len, parts)])
     skipped = frozenset(left_out)
@@ -48,7 +48,7 @@ def find(splits: Mapping[str, Split], left_out: Iterable[str] = ()) -> dict[str,
 
 
 class _Found:
-    """The three lists, as groups of equal images are added in the order of their first."""
+    """The three lists; groups of equal images are added in the order of their first image."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, list[Any]] = {"train_test": [], "two_labels": [], "within": []}
@@ -58,10 +58,10 @@ class _Found:
         by_split: dict[str, list[str]] = {}
         for copy in copies:
             by_split.setdefault(copy["split"], []).append(copy["id"])
-        learnt = [copy["id"] for copy in copies if copy["split"] != TEST]
-        if learnt:
+        trained = [copy["id"] for copy in copies if copy["split"] != TEST]
+        if trained:
             tested = by_split.get(TEST, [])
-            self._note("train_test", len(tested), ({"test": i, "train": learnt[0]} for i in tested))
+            self._note("train_test", len(tested), ({"test": i, "train": trained[0]} for i in tested))
         if len({copy["class"] for copy in copies}) > 1:
             self._note("two_labels", 1, [copies[:SHOWN]])
         for split, ids in by_split.items():
@@ -78,7 +78,7 @@ class _Found:
 
 
 def _groups(digests: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
-    """Rows of equal digests, two or more each, in the order of their first row; N x 32 bytes.
+    """Groups of two or more rows with equal digests (N x 32 bytes), in the order of their first row.
 
     The first eight bytes are sorted alone, which for a million rows takes a tenth of a second; only rows that
     agree in them are compared whole.
@@ -99,15 +99,15 @@ def _groups(digests: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
 
 
 def remark(duplicates: Mapping[str, Any]) -> str | None:
-    """One line for people; None where every image stands once."""
-    leaks, doubtful, copies = (duplicates[kind]["count"] for kind in ("train_test", "two_labels", "within"))
+    """One line for people; None where every image occurs once."""
+    leaks, ambiguous, copies = (duplicates[kind]["count"] for kind in ("train_test", "two_labels", "within"))
     parts = []
     if leaks:
         first = duplicates["train_test"]["images"][0]["test"]
         parts.append(f'{leaks:,} in both test and train (the first is "{first}")')
-    if doubtful:
+    if ambiguous:
         first = duplicates["two_labels"]["images"][0][0]["id"]
-        parts.append(f'{doubtful:,} under two labels (the first is "{first}")')
+        parts.append(f'{ambiguous:,} under two labels (the first is "{first}")')
     if copies:
         parts.append(f"{copies:,} repeated within a split")
     return f"identical images: {', '.join(parts)}; see data.duplicates in result.json" if parts else None

@@ -1,4 +1,4 @@
-"""Cutting a validation part off a labelled set: stratified, seeded, and recorded by its digest."""
+"""Holding out a validation part of a labelled set: stratified, seeded, and recorded by its digest."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from probe.errors import UserError
 
 
 def stratified_holdout(labels: np.ndarray, fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Split the rows into (kept, cut) indices, both ascending; `cut` holds `fraction` of every class.
+    """Split N rows into (kept, held out) indices, both ascending; `fraction` of every class is held out.
 
-    A class of two or more keeps at least one row on each side; a class of one stays whole in `kept`.
+    A class of two or more rows has at least one on each side; a class of one is kept.
 
-    >>> keep, val = stratified_cut(train.labels, 0.2, seed=0)
+    >>> keep, val = stratified_holdout(train.labels, 0.2, seed=0)
     """
     if not 0 < fraction < 1:
-        raise UserError(f"the fraction to cut must lie between 0 and 1, not {fraction}")
+        raise UserError(f"the fraction to hold out must lie between 0 and 1, not {fraction}")
     labels = np.asarray(labels)
     _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     quota = np.clip(np.rint(fraction * counts).astype(np.int64), 1, counts - 1)
 
-    # A random order within each class: the rank of a row in it decides its side.
+    # A random order within each class: a row's rank in it decides its side.
     order = np.lexsort((np.random.default_rng(seed).random(len(labels)), classes))
     first = np.cumsum(counts) - counts
     rank = np.empty(len(labels), dtype=np.int64)
     rank[order] = np.arange(len(labels)) - np.repeat(first, counts)
-    is_cut = rank < quota[classes]
-    return np.flatnonzero(~is_cut), np.flatnonzero(is_cut)
+    held_out = rank < quota[classes]
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
 def holdout_digest(ids: Iterable[str]) -> str:
-    """A name for exactly these samples, whatever their order: sha256 of the sorted ids."""
+    """A name for exactly these samples, in any order: sha256 of the sorted ids."""
     digest = hashlib.sha256()
     for sample in sorted(ids):
         digest.update(f"{len(sample)}:{sample}\n".encode())

@@ -3,7 +3,7 @@
 Features are kept under the digests of the images they were made of, so bytes that are read must be those that
 were hashed, however much later: they are read once, hashed, compared, and only then decoded. An image that
 changed, vanished for a moment or could not be read for lack of memory or files stops the run with one line;
-a `BadImage`, which may be skipped for ever, is the decoder's verdict on the very bytes that the key names.
+a `BadImage`, which may be skipped for good, is the decoder's verdict on the very bytes that the key names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WAYS_OUT = {
 }
 
 
-class Changed(UserError):
+class ImageChanged(UserError):
     """An image is no longer what was hashed; what was made under its digest is worthless."""
 
 
@@ -42,7 +42,7 @@ class Images(ABC):
 
     @abstractmethod
     def stored(self, row: int) -> bytes:
-        """The stored content of an image, whole and as it is now; OSError where it cannot be read."""
+        """The stored content of an image, complete and as it is now; OSError where it cannot be read."""
 
     @abstractmethod
     def hashed(self) -> np.ndarray:
@@ -50,7 +50,7 @@ class Images(ABC):
 
     @abstractmethod
     def where(self, row: int) -> str:
-        """What errors call the image."""
+        """The name of the image in error messages."""
 
     def decoded(self, stored: bytes, row: int) -> Image.Image:
         """The image in its stored content; raises `BadImage`."""
@@ -68,7 +68,7 @@ class Images(ABC):
         return self.hashed()
 
     def rgb(self, row: int) -> Image.Image:
-        """The decoded image; raises `BadImage`, `Changed`, or a `UserError` where it cannot be read now."""
+        """The decoded image; raises `BadImage`, `ImageChanged`, or `UserError` if it cannot be read now."""
         known = vars(self).get("_digests")
         expected = None if known is None else known[row].tobytes()
         try:
@@ -82,7 +82,7 @@ class Images(ABC):
             raise passing(error, "read", self.where(row)) from error
         if expected is not None and hashlib.sha256(stored).digest() != expected:
             self.forget(row)
-            raise Changed(
+            raise ImageChanged(
                 f"image {self.where(row)} changed while it was in use: its bytes are not those that were"
                 " hashed; load the data and run again"
             )

@@ -21,12 +21,14 @@ from probe.errors import UserError, nearest
 
 
 def exponential(largest: float, classes: int, imbalance: float) -> np.ndarray:
+    """Images of each class (K), falling exponentially from `largest` to `largest / imbalance`."""
     # The inverse is taken first, as in the original sampler: F^-x may truncate to one image fewer.
     share = (1.0 / imbalance) ** (np.arange(classes) / max(classes - 1, 1))
     return (largest * share).astype(np.int64)
 
 
 def step(largest: float, classes: int, imbalance: float) -> np.ndarray:
+    """Images of each class (K): `largest` for the first half, `largest / imbalance` for the others."""
     in_head = np.arange(classes) < classes // 2
     return np.where(in_head, largest, largest / imbalance).astype(np.int64)
 
@@ -37,7 +39,7 @@ PROFILES: dict[str, Callable[[float, int, float], np.ndarray]] = {"exp": exponen
 def indices(
     labels: np.ndarray, classes: int, imbalance: float, profile: str = "exp", seed: int = 0, *, least: int = 0
 ) -> np.ndarray:
-    """The rows that stay, ascending; a class that has fewer images than its share keeps all of them.
+    """The rows to keep, ascending; a class that has fewer images than its share keeps all of them.
 
     A profile that leaves a class without images is refused, unless `least` gives every class some.
     """
@@ -51,7 +53,7 @@ def indices(
             f"imbalance {imbalance:g} leaves the rarest class without images "
             f"(a class has {len(labels) / classes:.0f} on average); use {len(labels) // classes} or less"
         )
-    # The legacy generator and one shuffle a class, in class order: as everybody's CIFAR-LT is drawn.
+    # The legacy generator and one shuffle per class, in class order: as CIFAR-LT is usually drawn.
     random = np.random.RandomState(seed)
     kept = []
     for label, count in enumerate(wanted):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from probe.data.catalogue import Row
+from probe.data.catalogue import DatasetSpec
 from probe.errors import UserError
 
 T = TypeVar("T")
@@ -18,11 +18,11 @@ WORDS = {  # the names people give to each split; the first is ours or the hub's
 OPTIONAL = "val"
 
 
-def wanted(row: Row | None) -> dict[str, tuple[str, ...]]:
+def wanted(row: DatasetSpec | None) -> dict[str, tuple[str, ...]]:
     """Our split -> the names it may have, in order of preference.
 
     A registered row asks for its official splits only; where the hub names one otherwise (Food-101's test is
-    `validation`), that name comes first, because another split may bear ours.
+    `validation`), that name comes first, because another split may have ours.
     """
     if row is None:
         return dict(WORDS)
@@ -37,7 +37,7 @@ def wanted(row: Row | None) -> dict[str, tuple[str, ...]]:
 def choose(
     found: Mapping[str, T], want: Mapping[str, tuple[str, ...]], where: str, *, strict: bool
 ) -> dict[str, T]:
-    """Pick from what was found; `strict` (a registered data set) makes its validation split a duty too."""
+    """Choose our splits; `strict` (a registered data set) requires the validation split too."""
     chosen = {}
     for ours, names in want.items():
         name = next((name for name in names if name in found), None)

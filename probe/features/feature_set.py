@@ -38,6 +38,7 @@ class FeatureSet:
 
     @property
     def num_classes(self) -> int:
+        """K, whether or not every class has images here."""
         return len(self.class_names)
 
     def class_stats(self, p: float = 2.0) -> ClassStats:

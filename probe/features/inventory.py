@@ -11,15 +11,15 @@ from typing import Any
 
 from backbones import reading
 from probe.errors import UserError, nearest
-from probe.features.cache_key import ENTRY_NAME, SHORT, Key
-from probe.features.store import (
+from probe.features.cache_key import ENTRY_NAME, SHORT, CacheKey
+from probe.features.entry_format import (
     MANIFEST,
     SHARD_NAME,
     Damage,
     in_parallel,
     made_here,
     read_manifest,
-    shard_problem,
+    shard_damage,
 )
 from probe.system import atomic, digest_index
 from probe.system.cache_dir import cache_root
@@ -29,7 +29,7 @@ STATES = ("complete", "partial", "damaged")
 
 
 @dataclass(frozen=True)
-class Listed:
+class CacheEntry:
     """One entry of the cache, as `probe cache ls` shows it."""
 
     name: str  # the folder's
@@ -42,7 +42,7 @@ class Listed:
     path: Path
 
 
-def entries(cache: str | Path | None = None) -> list[Listed]:
+def entries(cache: str | Path | None = None) -> list[CacheEntry]:
     """Every entry, newest first."""
     listed = [_listed(folder) for folder in _folders(cache_root(cache))]
     return sorted(listed, key=lambda entry: entry.date, reverse=True)
@@ -76,7 +76,7 @@ def remove(
 
 
 def _clear(doomed: Path, folder: Path) -> None:
-    """Remove the files of an entry; what others have put beside them stays, under the folder's old name."""
+    """Remove the files of an entry; other files in it stay, under the folder's old name."""
     for path in filter(made_here, list(doomed.iterdir())):
         path.unlink(missing_ok=True)
     try:
@@ -86,7 +86,7 @@ def _clear(doomed: Path, folder: Path) -> None:
 
 
 def _half_removed(root: Path) -> list[Path]:
-    """Entries whose removal was killed; other temporary folders are not ours, or somebody is at work."""
+    """Entries whose removal was killed; other temporary folders are not ours, or still in use."""
     left = root.glob(f"{atomic.TEMPORARY}*") if root.is_dir() else ()
     return [path for path in left if _is_entry(path, atomic.name_to_be(path)) and atomic.abandoned(path)]
 
@@ -105,7 +105,7 @@ def _folders(root: Path) -> list[Path]:
 def _is_entry(folder: Path, name: str | None) -> bool:
     """Is it an entry of this name? It holds files of one, or nothing yet.
 
-    In a shared cache the entries of other users are closed to us, as ours are to them: not ours to list.
+    In a shared cache we cannot read the entries of other users, nor they ours: those are not listed.
     """
     if name is None or not ENTRY_NAME.fullmatch(name) or folder.is_symlink() or not folder.is_dir():
         return False
@@ -142,13 +142,13 @@ def _problems(folder: Path) -> list[Damage]:
             paths |= {shard["file"]: folder / shard["file"] for shard in body["shards"]}
     except (OSError, ValueError, KeyError) as error:
         found.append(Damage(folder / MANIFEST, str(error)))
-    key = None if body is None else Key(body["key"], folder.name[: -SHORT - 1])
-    checked = in_parallel(lambda path: shard_problem(path, folder.name[-SHORT:], key), paths.values())
+    key = None if body is None else CacheKey(body["key"], folder.name[: -SHORT - 1])
+    checked = in_parallel(lambda path: shard_damage(path, folder.name[-SHORT:], key), paths.values())
     return found + [problem for problem in checked if problem]
 
 
 def _problems_aside(root: Path) -> list[Damage]:
-    """Of what else is kept in the cache: remembered digests, file lists of the hub, the script of pages."""
+    """Damage to what else the cache holds: remembered digests, file lists of the hub, the script of pages."""
     index = digest_index.damage(root)
     found = [] if index is None else [Damage(*index)]
     for path in sorted([*root.glob("hub/*/*.json"), *root.glob("report/*.json")]):
@@ -159,7 +159,7 @@ def _problems_aside(root: Path) -> list[Damage]:
     return found
 
 
-def _listed(folder: Path) -> Listed:
+def _listed(folder: Path) -> CacheEntry:
     shards = _shards(folder)
     sizes = {path.name: path.stat().st_size for path in shards}
     try:
@@ -170,7 +170,7 @@ def _listed(folder: Path) -> Listed:
         body, state = None, "damaged"
     shapes = [shape for shape in map(_shape, shards) if shape]
     dim, dtype = (shapes[0]["dim"], shapes[0]["dtype"]) if shapes else (0, "")
-    return Listed(
+    return CacheEntry(
         name=folder.name,
         state=state,
         rows=body["rows"] if body else sum(shape["rows"] for shape in shapes),

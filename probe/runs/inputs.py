@@ -100,7 +100,9 @@ def backbone_from_cache(recipe: Recipe, cache: Path | None = None) -> BackboneId
 def load_backbone(recipe: Recipe, cache: Path | None = None) -> Backbone:
     """The recipe's backbone, with its weights."""
     settings = recipe.backbone.model_dump()
-    b = backbone_identity.remembering(settings, lambda: backbones.load(**settings, device=device()), cache)
+    b = backbone_identity.load_and_remember(
+        settings, lambda: backbones.load(**settings, device=device()), cache
+    )
     if recipe.solver.name == "zeroshot":
         b.encode_text(["a photo"])  # refused now, not after minutes of extraction
     return b

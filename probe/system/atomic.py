@@ -18,7 +18,9 @@ from pathlib import Path
 from probe.errors import UserError
 
 TEMPORARY = ".tmp-"  # every unfinished file or folder carries this prefix, so that a later run can sweep it
-OWNED = re.compile(rf"{re.escape(TEMPORARY)}(.+)-(\d+)@([^@]*)-[0-9a-f]+")  # what, by whom: `temporary`
+OWNED = re.compile(
+    rf"{re.escape(TEMPORARY)}(.+)-(\d+)@([^@]*)-[0-9a-f]+"
+)  # final name, process, host: `temporary`
 A_DAY = 86_400.0  # seconds
 PRIVATE = 0o700  # features and predictions can reveal the images they came from
 
@@ -37,7 +39,7 @@ WAYS_OUT = {
 
 
 def temporary(final: Path) -> Path:
-    """A fresh name beside `final`, hidden, recognisable as unfinished, and telling whose it is."""
+    """A new name beside `final`: hidden, recognisable as unfinished, and with the process that writes it."""
     return final.with_name(f"{TEMPORARY}{final.name}-{os.getpid()}@{_host()}-{secrets.token_hex(4)}")
 
 
@@ -142,7 +144,7 @@ def _take_place(staged: Path, final: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one step, so that there is no moment without either; False where that cannot be."""
+    """Swap two folders in one step, so that neither is ever missing; False where that is not possible."""
     here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     try:
         renameat2 = ctypes.CDLL(None).renameat2
@@ -171,8 +173,8 @@ def name_to_be(path: Path) -> str | None:
 def abandoned(path: Path) -> bool:
     """Is this temporary file or folder one of ours, and its writer gone?
 
-    Other programs name theirs alike; those are never ours to remove. A writer on another machine is believed
-    for a day.
+    Other programs may use similar names; theirs are never removed. A writer on another machine is assumed to
+    be alive for a day.
     """
     named = OWNED.fullmatch(path.name)
     if named is None:

@@ -1,4 +1,4 @@
-"""Where everything is kept that can be computed again."""
+"""The cache folder, for everything that can be computed again, and who may have written into it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probe.errors import UserError
 
 VARIABLE = "PROBE_CACHE"
 TRUST = "PROBE_TRUST_CACHE"  # set to use what other users have put into a cache or a folder of runs
-OTHER_RUN = "choose another --out or run folder"  # the way out where a run is a stranger's
+OTHER_RUN = "choose another --out or run folder"  # the way out where a run is another user's
 
 
 def cache_root(cache: str | Path | None = None) -> Path:
@@ -26,15 +26,15 @@ def cache_root(cache: str | Path | None = None) -> Path:
 
 
 def check_owner(*paths: Path, way_out: str = "give another --cache") -> None:
-    """Raise if one of these exists and belongs to another user: what was computed there is only their word.
+    """Raise if one of these exists and belongs to another user, who may have written anything there.
 
-    The one check for all that is taken up again: cache entries, checkpoints, run folders. Root's are taken:
-    who is root could have changed anything here. A link counts too: whoever made it chose what is read.
+    The one check for all files that are used again: cache entries, checkpoints, run folders. Root's are
+    trusted: root could have changed anything here. A link counts too: its owner chose what is read.
     """
     if os.environ.get(TRUST) == "1" or not hasattr(os, "geteuid"):
         return
     for path, followed in product(paths, (False, True)):
-        with suppress(OSError):  # not there, or not to be read: whoever reads it says so
+        with suppress(OSError):  # missing or unreadable: an error for the code that reads it
             owner = path.stat(follow_symlinks=followed).st_uid
             if owner not in (os.geteuid(), 0):
                 raise UserError(

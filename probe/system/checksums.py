@@ -30,13 +30,13 @@ def file_digest(path: Path, limit: int = reading.WEIGHTS) -> str:
 
 
 def record(folder: Path, names: Iterable[str]) -> None:
-    """Note what these files of `folder` are now."""
+    """Write the checksums of these files of `folder` into its list."""
     lines = [f"{file_digest(folder / name)}  {name}\n" for name in sorted(names)]
     write_atomic(folder / FILE, "".join(lines))
 
 
 def read(path: Path, limit: int = reading.TEXT) -> bytes:
-    """The bytes of a small file of a run folder, which are those that were checked; OSError if unreadable."""
+    """The bytes of a small file of a run folder, checked; OSError if it cannot be read."""
     found = reading.content(path, limit)
     _check(path, lambda: hashlib.sha256(found).hexdigest())
     return found
@@ -45,7 +45,7 @@ def read(path: Path, limit: int = reading.TEXT) -> bytes:
 def check(path: Path, limit: int = reading.WEIGHTS) -> None:
     """Raise if its folder's list says that `path` had other bytes, or if another user wrote either.
 
-    Without a list, all bytes are well. Whatever is taken from a run folder goes through here or `read`.
+    Without a list, any bytes pass. Everything that is used from a run folder goes through here or `read`.
     """
     _check(path, lambda: file_digest(path, limit))
 
@@ -54,7 +54,7 @@ def _check(path: Path, digest: Callable[[], str]) -> None:
     listed = path.parent / FILE
     check_owner(path.parent, path, listed, way_out=OTHER_RUN)
     try:
-        lines = reading.text(listed, reading.SUMS).splitlines()
+        lines = reading.text(listed, reading.CHECKSUMS).splitlines()
         now = digest()
     except FileNotFoundError:
         return

@@ -1,4 +1,4 @@
-"""What a result depends on beside its recipe: versions, device and threads; nothing that names a machine."""
+"""What a result depends on besides its recipe: versions, device and threads; nothing that names a machine."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ PACKAGES = (
 
 
 def describe() -> dict[str, Any]:
+    """For `environment` in result.json."""
     import torch
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]

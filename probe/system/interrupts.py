@@ -2,7 +2,7 @@
 
 Python would turn it into an exception, which in the middle of an import is a page of traceback or, in a C
 extension, anything. So the `probe` command begins with a handler that just leaves; the commands themselves
-take the exception, where there is something to tidy up.
+get the exception, where there is something to tidy up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _leave(number: int, frame: object) -> None:
 
 
 def guard() -> None:
-    """In a process that is the command (and no one's library): leave at once on Ctrl-C."""
+    """In a process that is the `probe` command, and does not just import it: leave at once on Ctrl-C."""
     started_as = os.path.basename(sys.argv[0] if getattr(sys, "argv", None) else "")  # noqa: PTH119 - early
     command = started_as == "probe" or (started_as == "-m" and "probe.cli" in sys.orig_argv)
     if command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:

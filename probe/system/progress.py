@@ -19,7 +19,7 @@ def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Call
     """Yield `advance(n, note)`; on a terminal, a bar with the rate and the time left is drawn on stderr,
     elsewhere (a log file) a line is written every minute.
 
-    Inside another bar it draws nothing: one thing at a time tells the time left.
+    Inside another bar it draws nothing: only the outer one tells the time left.
 
     >>> with bar("extracting", 3680, "images") as advance:
     ...     advance(64)

@@ -1,7 +1,7 @@
-"""Parquet files from anywhere, read within limits that their footer tells before anything is read.
+"""Parquet files from anywhere, read within limits: the footer says what a file holds before it is read.
 
 Equal values are stored once: a file of 400 kB can hold 20 million rows, and a column of a few kB can hold
-gigabytes. So what a file would become in memory is asked before it is read, and texts stay shared.
+gigabytes. So the size in memory is computed before a file is read, and equal strings stay shared.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from backbones import reading
 from probe.errors import UserError
 
 FREE = 10_000  # rows that any file may have
-LEAST = 1  # byte of a file for each row beyond them
-VALUES = 256  # values of a column for each byte: lists of scores that are nearly all 0
+LEAST = 1  # bytes of a file for each row beyond them
+VALUES = 256  # values of a column for each byte: lists of scores are often nearly all 0
 DECODED = 2 << 30  # bytes of the columns that are read into memory
 LONGEST = 16 << 10  # bytes of a class name or an id; a path has 4096
 
 
 @contextmanager
 def plain_errors(path: Path, told: str = "cannot read {path} as parquet: {reason}") -> Iterator[None]:
-    """Whatever the reader of a damaged or missing file says, as one line that names it."""
+    """The error of a damaged or missing file as one line that names it."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -36,26 +36,28 @@ def plain_errors(path: Path, told: str = "cannot read {path} as parquet: {reason
 
 
 def opened(path: Path, **options: Any) -> pq.ParquetFile:
-    """A parquet file whose number of rows is possible; OSError or ArrowException where it is none."""
+    """An open parquet file with a plausible number of rows; OSError or ArrowException where it is not one."""
     size = reading.regular(path)
     file = pq.ParquetFile(path, **options)
     rows = file.metadata.num_rows
     groups = sum(file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups))
     if rows != groups:
-        raise UserError(f"{path} is damaged: {rows:,} rows are said to be in it, and {groups:,} are")
+        raise UserError(
+            f"{path} is damaged: its footer says {rows:,} rows, and its row groups have {groups:,}"
+        )
     if rows > FREE + size // LEAST:
-        raise UserError(f"{path}: {rows:,} rows in {size:,} bytes is no data; write it again")
+        raise UserError(f"{path}: {rows:,} rows in {size:,} bytes is not plausible; write it again")
     return file
 
 
 def columns(path: Path, file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
-    """Some top-level columns of an opened file, texts as dictionaries; each must be there once."""
+    """Some top-level columns of an opened file, strings as dictionaries; each must be there once."""
     check_once(path, file.schema_arrow.names, names)
     values, size = _declared(file.metadata, names)
     if size > DECODED or values > 100 * FREE + VALUES * reading.regular(path):
         told = f"{values:,} values, {size / 1e9:,.1f} GB"
         raise UserError(f"{path}: the columns {', '.join(names)} are too large ({told}); write it again")
-    # A dictionary holds a text once, however many rows have it.
+    # A dictionary holds a string once, however many rows have it.
     shared = [name for name in names if is_text(file.schema_arrow.field(name).type)]
     table = pq.ParquetFile(path, metadata=file.metadata, read_dictionary=shared).read(columns=list(names))
     for name in names:
@@ -66,14 +68,14 @@ def columns(path: Path, file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
 
 
 def check_once(path: Path, present: Sequence[str], names: Sequence[str]) -> None:
-    """Refuse a column that stands twice: nobody knows which one is meant."""
+    """Refuse a name that two columns have: it is not clear which one is meant."""
     for name in names:
         if present.count(name) > 1:
             raise UserError(f'{path} has {present.count(name)} columns called "{name}"; keep one of them')
 
 
 def texts(column: pa.ChunkedArray) -> list[Any]:
-    """Python's values of a column; equal ones of a dictionary are one object."""
+    """A column as Python values; equal values of a dictionary are one object."""
     found: list[Any] = []
     for chunk in column.chunks:
         if pa.types.is_dictionary(chunk.type):
@@ -85,7 +87,8 @@ def texts(column: pa.ChunkedArray) -> list[Any]:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    """Strings in any of Arrow's layouts; polars writes views."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def _declared(metadata: pq.FileMetaData, names: Sequence[str]) -> tuple[int, int]:

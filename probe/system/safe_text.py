@@ -1,7 +1,7 @@
-"""Names from outside, made harmless for people's eyes: what cannot be seen is written out.
+"""Names from outside, made safe to print: invisible characters are written as escapes.
 
-A class, file or data set can be called anything: colour codes that rewrite a terminal, line ends, marks that
-turn the direction of all text after them, halves of characters that no file can hold.
+A class, file or data set can have any name: colour codes that rewrite a terminal, line breaks, marks that
+reverse the direction of the text after them, surrogates that no file can hold.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def printable(text: str) -> str:
 
 
 def one_line(message: str) -> str:
-    """A message that may quote anything: one printable line whose end, the way out, is always there."""
+    """A message that may quote anything, as one printable line; its end, which says what to do, is kept."""
     clean = " ".join(printable(line) for line in message.splitlines() if line.strip())
     if len(clean) <= LONGEST:
         return clean

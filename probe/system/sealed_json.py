@@ -13,7 +13,7 @@ def canonical(value: Any) -> str:
 
 
 def digest(text: str | bytes) -> str:
-    """SHA-256, in hexadecimal digits."""
+    """SHA-256 in hexadecimal."""
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
@@ -23,12 +23,12 @@ def sealed(body: dict[str, Any]) -> str:
 
 
 def unsealed(text: str) -> dict[str, Any]:
-    """The body of a sealed text; ValueError if a single character of it is not as it was written."""
+    """The body of a sealed text; ValueError if any character is not as it was written."""
     try:
         body = json.loads(text)["body"]
         intact = isinstance(body, dict) and sealed(body) == text
     except (TypeError, KeyError, RecursionError) as error:
-        raise ValueError("not a sealed file") from error
+        raise ValueError("it carries no checksum") from error
     if not intact:
         raise ValueError("its checksum does not match its content")
     return body

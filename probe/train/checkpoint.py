@@ -31,7 +31,7 @@ from probe.errors import UserError
 from probe.system.atomic import TEMPORARY, abandoned, make_folder, named_failures, staged_folder, write_atomic
 from probe.system.cache_dir import OTHER_RUN, check_owner
 from probe.system.checksums import file_digest
-from probe.system.locks import Claims
+from probe.system.locks import FolderLocks
 from probe.system.sealed_json import sealed, unsealed
 from probe.train.step import Diverged
 
@@ -58,7 +58,7 @@ def claimed(folder: Path | None, rank: int, device: torch.device) -> Iterator[No
         taken = False
         if folder is not None and rank == 0:
             make_folder(folder)
-            taken = not stack.enter_context(Claims(folder)).take(0)
+            taken = not stack.enter_context(FolderLocks(folder)).acquire(0)
         if any(collectives.largest(int(taken), device=device)):
             raise UserError(
                 f"another training is at work in {folder}; wait for it, stop it, or choose another --out"

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from probe.core import collectives
+from probe.core.eval_mode import evaluation_mode
 from probe.train.inputs.loaders import Feed
 from probe.train.parallel import dtensor
 from probe.train.step import Diverged, Objective
@@ -21,13 +22,10 @@ def logits(objective: Objective, feed: Feed, *, rank: int, processes: int, devic
     calls = -(-len(range(0, n, processes)) // feed.chunk)
     parts = [mine[i * feed.chunk : (i + 1) * feed.chunk] for i in range(calls)]
     company = [part if len(part) else np.arange(1) for part in parts]
-    training = [module for module in objective.network.modules() if module.training]
-    objective.network.eval()
     try:
-        pieces = [(b.index, objective.scores(b.to(device).inputs).float()) for b in feed.plain(company)]
+        with evaluation_mode(objective.network):
+            pieces = [(b.index, objective.scores(b.to(device).inputs).float()) for b in feed.plain(company)]
     finally:
-        for module in training:  # each by itself: frozen batch-norms stay in evaluation mode
-            module.training = True
         dtensor.free(objective)
     rows = torch.cat([index[: len(part)] for (index, _), part in zip(pieces, parts, strict=True)])
     values = torch.cat([scores[: len(part)] for (_, scores), part in zip(pieces, parts, strict=True)])

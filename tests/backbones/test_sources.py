@@ -303,7 +303,7 @@ def test_an_archive_of_something_else_and_a_file_without_tensors_are_refused(tmp
         archive.writestr("cat.jpg", b"")
     with pytest.raises(UserError, match="an archive but not a torch file"):
         read_state(tmp_path / "photos.zip")
-    for content, complaint in (([1, 2], "holds no tensors"), ({"epoch": 3}, 'entry "epoch" is no tensor')):
+    for content, complaint in (([1, 2], "holds no tensors"), ({"epoch": 3}, 'entry "epoch" is not a tensor')):
         torch.save(content, tmp_path / "list.pth")
         with pytest.raises(UserError, match=complaint):
             read_state(tmp_path / "list.pth")

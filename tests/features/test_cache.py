@@ -213,7 +213,7 @@ def test_a_machine_that_cannot_compile_goes_on_without(tmp_path, monkeypatch, ca
     monkeypatch.setattr(torch, "compile", no_compiler)
     f = take(tmp_path, compile=True)
     assert torch.equal(f.X.tensor(), take(tmp_path / "plain", compile=False).X.tensor())
-    assert "cannot compile tiny, going on without: no C++ compiler" in caplog.text
+    assert "cannot compile tiny, continuing without: no C++ compiler" in caplog.text
 
 
 @pytest.mark.slow
@@ -294,3 +294,13 @@ def test_keys_ignore_where_an_equal_backbone_came_from():
     two.preprocessing = replace(two.preprocessing)
     keys = {key_of(b, world.split(), fingerprint=b.digest(), **options).hash for b in (one, two)}
     assert len(keys) == 1
+
+
+def test_features_of_another_dimension_than_declared_are_refused(tmp_path):
+    three = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    with pytest.raises(
+        UserError, match=r"tiny gives features of shape \(8, 3\), not \(8, 32\); correct its dim"
+    ):
+        features.extract(
+            world.backbone(encoder=three), world.split(8), cache=tmp_path, batch_size=8, progress=False
+        )

@@ -317,11 +317,11 @@ def test_a_cache_that_cannot_be_made_or_read_is_named(tmp_path, shared, as_reade
 
 
 def test_a_cache_that_another_user_has_written_is_not_trusted_silently(entry, monkeypatch):
-    stranger = 12345
+    other_user = 12345
     if os.geteuid() == 0:
-        os.chown(shard(entry, 1), stranger, -1)
+        os.chown(shard(entry, 1), other_user, -1)
     else:
-        monkeypatch.setattr(os, "geteuid", lambda: stranger)
+        monkeypatch.setattr(os, "geteuid", lambda: other_user)
     with pytest.raises(
         UserError, match=r"belongs to another user .*another --cache, or set PROBE_TRUST_CACHE=1"
     ):

@@ -127,7 +127,7 @@ def test_temporary_folders_of_others_and_of_living_removals_are_left_alone(cache
     }
 
 
-def test_a_strangers_folder_that_ends_like_an_entry_is_not_used_as_one(cache):
+def test_another_users_folder_that_ends_like_an_entry_is_not_used_as_one(cache):
     entry = next(cache.glob("tiny-cars-*"))
     entry.rename(cache / f".tmp-{entry.name}")
     split = world.split(40, name="cars/test")

@@ -38,9 +38,7 @@ class NoiseImages:
         self.seen.append(row)
         time.sleep(self.delay)
         if row in self.bad:
-            raise BadImage(
-                f"bad image {row:04d}.png: truncated; mend or remove it, or pass --skip-bad-images"
-            )
+            raise BadImage(f"bad image {row:04d}.png: truncated; fix or remove it, or pass --skip-bad-images")
         pixels = np.random.default_rng(row).integers(0, 256, (20, 24, 3), dtype=np.uint8)
         return Image.fromarray(pixels)
 
@@ -84,7 +82,7 @@ def main() -> None:
     if os.environ.get("WITHOUT_LOCKS"):
         from probe.system import locks
 
-        locks.Claims.take = lambda self, shard: True  # type: ignore[method-assign]
+        locks.FolderLocks.acquire = lambda self, shard: True  # type: ignore[method-assign]
     pictures = split(delay=float(os.environ.get("DELAY", 0)))
     f = features.extract(backbone(), pictures, cache=sys.argv[1], shard_rows=8, batch_size=4, progress=False)
     print(len(pictures._images.seen), f.X.tensor().double().sum().item(), flush=True)  # type: ignore[attr-defined]

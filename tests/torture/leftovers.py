@@ -48,7 +48,7 @@ def put(luck: Random, path: Path) -> Path:
     return path
 
 
-def strangers(folder: Path) -> Case:
+def other_files(folder: Path) -> Case:
     process = subprocess.Popen(["true"])
     process.wait()
     dead = process.pid
@@ -81,4 +81,4 @@ def strangers(folder: Path) -> Case:
 
 
 PROMISE = "only what this tool made and nobody uses is removed"
-ROWS = (Torture("strangers: temporary folders", PROMISE, strangers, quick=10),)
+ROWS = (Torture("other files: temporary folders", PROMISE, other_files, quick=10),)

@@ -59,7 +59,7 @@ def extraction(folder: Path) -> Case:
 
 
 def _spoilt(luck: Random, place: Path) -> Training:
-    """A training that has reason to go wrong: too fast, or with a row that is no number."""
+    """A training that has reason to go wrong: too fast, or with a row that is not finite."""
     reason = luck.choice(("rate", "row", "last row", "half"))
     rate = 10.0 ** luck.uniform(5, 38) if reason == "rate" else 0.1
     training = blobs.feature_training(
@@ -96,7 +96,7 @@ def training(folder: Path) -> Case:
             assert finite, "it ended well with weights that are no numbers"
         for path in place.rglob("*.safetensors"):
             bad = [name for name, t in load_file(path).items() if not bool(t.float().isfinite().all())]
-            assert not bad, f"{bad[0]} was saved and is no number"
+            assert not bad, f"{bad[0]} was saved and is not finite"
         shutil.rmtree(place, ignore_errors=True)
 
     return case

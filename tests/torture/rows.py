@@ -32,7 +32,7 @@ INPUTS: tuple[str, ...] = (
     "pickles",
     "names",
     "hostile",
-    "strangers",
+    "other_users",
 )
 
 

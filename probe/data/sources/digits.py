@@ -28,7 +28,7 @@ class DigitImages(Images):
         self._pixels = pixels  # N x 8 x 8, uint8
 
     def stored(self, row: int) -> bytes:
-        # The side belongs to the content: another one would give other pixels.
+        # The side is part of the content: another one would give other pixels.
         return bytes([SIDE]) + self._pixels[row].tobytes()
 
     def where(self, row: int) -> str:

@@ -21,7 +21,7 @@ from probe.system.cache_dir import cache_root, check_owner
 from probe.system.sealed_json import sealed, unsealed
 
 CONVERTED = "refs/convert/parquet"
-PARALLEL = 4  # files downloaded at a time
+PARALLEL = 4  # files downloaded at once
 COMMIT = re.compile(r"[0-9a-f]{40}")
 LOCAL_COPY = "give a local copy instead, DATA=path of an image folder or of parquet files"
 
@@ -37,8 +37,8 @@ def fetch(
 ) -> Path:
     """The local folder that holds the wanted splits of `repository`, downloaded if need be.
 
-    A pinned commit that is already whole in the hub's cache needs no network; without network, what is whole
-    there is used. The repository's list of files is kept in `cache`, to tell whole from half by.
+    A pinned commit that is complete in the hub's cache needs no network; without network, what is complete
+    there is used. The repository's list of files is kept in `cache`, to tell whether all are there.
     """
 
     def needed(files: Iterable[str]) -> list[str]:
@@ -58,7 +58,7 @@ def fetch(
         if cached and whole:
             return cached
         held = (
-            f"is not known to be whole in the hub's cache ({cached})"
+            f"is not known to be complete in the hub's cache ({cached})"
             if cached
             else "is neither a folder here nor in the hub's cache"
         )
@@ -79,7 +79,7 @@ def fetch(
 
 
 def _download(repository: str, revision: str, files: list[str]) -> Path | None:
-    """Fetch `files` into the hub's cache, some at a time; the snapshot's folder, None if there is not one."""
+    """Fetch `files` into the hub's cache, some at once; the snapshot's folder, None if there is not one."""
     import huggingface_hub as client
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -100,12 +100,12 @@ def _download(repository: str, revision: str, files: list[str]) -> Path | None:
 
 
 def _list(repository: str, commit: str, cache: str | Path | None) -> Path:
-    """Where the names of a commit's files are kept: the hub's cache holds files and not what is missing."""
+    """Where the names of a commit's files are kept: the hub's cache does not know which are missing."""
     return cache_root(cache) / "hub" / repository.replace("/", "--") / f"{commit}.json"
 
 
 def _record(path: Path, files: list[str]) -> None:
-    with suppress(UserError, OSError):  # without it, the hub is asked again: no reason to stop
+    with suppress(UserError, OSError):  # without the list, the hub is asked again
         write_atomic(path, sealed({"files": sorted(file for file in files if file.endswith(".parquet"))}))
 
 

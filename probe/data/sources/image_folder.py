@@ -1,4 +1,4 @@
-"""An image folder: train/, test/ and perhaps val/, each with one sub-folder a class."""
+"""An image folder: train/, test/ and perhaps val/, each with one sub-folder per class."""
 
 from __future__ import annotations
 
@@ -108,23 +108,23 @@ def _class_folders(folder: Path) -> list[str]:
 
 
 def _check_text(names: Iterable[str], folder: Path) -> None:
-    """File names are bytes to the system, and those that are no text could be written into no result."""
+    """File names are bytes to the system; a name that is not text could not be written into a result."""
     for name in names:
         if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
             encoding = sys.getfilesystemencoding()
             way_out = "rename it" if encoding == "utf-8" else "set PYTHONUTF8=1, or rename it"
-            raise UserError(f"{folder} holds {name!r}, whose name is no valid {encoding.upper()}; {way_out}")
+            raise UserError(f"{folder} holds {name!r}, whose name is not valid {encoding.upper()}; {way_out}")
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link in a circle, or into a place that is closed to us
+    except OSError:  # a link in a circle, or into a folder that we may not read
         return False
 
 
 def _image_files(folder: Path, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Path]:
-    """Images below `folder` in sorted order; links are followed, but never into a folder we are inside of."""
+    """Images below `folder`, sorted; links are followed, but never into a folder that we are in."""
     try:
         stat = folder.stat()
         with os.scandir(folder) as entries:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import sys
@@ -21,7 +20,7 @@ from probe.data import decode_memory
 from probe.data.decode import BadImage
 from probe.data.images import passing
 from probe.errors import UserError
-from probe.system.orphans import leave_with_parent
+from probe.system.world import leave_with_parent, usable_cores
 from probe.train.inputs.batch import Batch
 from probe.train.seeding import seed as stream
 
@@ -179,7 +178,7 @@ def _collate(items: list[tuple[int, list[Tensor] | str]]) -> tuple[list[Tensor] 
 
 def default_workers(device: torch.device, processes: int) -> int:
     """Loader processes of one training process; none where training itself needs the few cores there are."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     if device.type == "cpu":
         return 0 if cores < 4 else min(4, cores // (2 * processes))
     return min(16, max(1, cores // processes - 1))

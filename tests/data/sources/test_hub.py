@@ -155,7 +155,7 @@ def test_a_half_downloaded_repository_is_not_taken_for_a_whole_one(tmp_path, ser
     assert load(name, tmp_path, HF_HUB_OFFLINE="1").stdout == first.stdout
     (snapshot_in(tmp_path, name) / missing).unlink()
     offline = load(name, tmp_path, HF_HUB_OFFLINE="1")
-    assert "is not known to be whole in the hub's cache" in offline.stderr
+    assert "is not known to be complete in the hub's cache" in offline.stderr
     assert load(name, tmp_path, HF_ENDPOINT=address).stdout == first.stdout
 
 
@@ -166,7 +166,7 @@ def test_a_cache_without_a_list_of_its_files_is_not_trusted_and_is_named(tmp_pat
     (kept,) = Path(os.environ["PROBE_CACHE"]).rglob(f"{COMMIT}.json")
     kept.unlink() if list_ is None else kept.write_text(list_)
     result = load(name, tmp_path, HF_HUB_OFFLINE="1")
-    assert f"not known to be whole in the hub's cache ({snapshot_in(tmp_path, name)}" in result.stderr
+    assert f"not known to be complete in the hub's cache ({snapshot_in(tmp_path, name)}" in result.stderr
 
 
 def test_a_registered_data_set_is_known_to_be_whole_by_its_names_alone(tmp_path):

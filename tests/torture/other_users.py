@@ -19,7 +19,7 @@ from tests.torture.jail import SECONDS, jailed
 from tests.torture.kinds import Case, Torture, complaint
 from tests.torture.tiny import hasten
 
-STRANGER = 54321
+OTHER_USER = 54321
 REFUSED = "belongs to another user"
 
 
@@ -27,9 +27,9 @@ def give(*paths: Path) -> None:
     """To another user; where only root could, all that is not root's is another user's."""
     if os.geteuid() == 0:
         for path in paths:
-            os.chown(path, STRANGER, -1, follow_symlinks=False)
+            os.chown(path, OTHER_USER, -1, follow_symlinks=False)
     else:
-        os.geteuid = lambda: STRANGER
+        os.geteuid = lambda: OTHER_USER
 
 
 def prepare_runs(folder: Path) -> Case:
@@ -145,14 +145,14 @@ def prepare_environment(folder: Path) -> Case:
 
 ROWS = (
     Torture(
-        "strangers: run folders",
+        "other users: run folders",
         "refused in one line, unless they are trusted",
         jailed(prepare_runs),
         quick=12,
         timeout=SECONDS,
     ),
     Torture(
-        "strangers: checkpoints", "refused, and none is gone on from", jailed(prepare_checkpoints), quick=20
+        "other users: checkpoints", "refused, and none is resumed", jailed(prepare_checkpoints), quick=20
     ),
     Torture(
         "environment: what others left in it",
