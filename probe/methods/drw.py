@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,10 +11,7 @@ from probe.core import collectives
 from probe.errors import UserError
 from probe.losses.base import effective_weights
 from probe.methods.base import Method
-
-if TYPE_CHECKING:
-    from probe.train.inputs.batch import Batch
-    from probe.train.model.network import Network
+from probe.methods.protocols import BatchLike, NetworkLike
 
 
 class DRW(Method):
@@ -25,9 +22,10 @@ class DRW(Method):
     weights: Tensor
 
     def __init__(self, loss: Any, *, counts: Any, after: float, beta: float) -> None:
+        """`counts` are the K class counts; `loss` must give the loss of each sample (`losses`)."""
         super().__init__(loss)
         if not hasattr(loss, "losses"):
-            raise UserError(f"drw weights samples, and {loss.name} is no mean over samples")
+            raise UserError(f"drw weights samples, and {loss.name} is not a mean over samples")
         counts = torch.as_tensor(counts).to(torch.float64).clamp(min=1)
         self.after = after
         self.deferred = True
@@ -37,7 +35,7 @@ class DRW(Method):
         super().start_epoch(epoch, epochs)
         self.deferred = epoch < round(self.after * epochs)
 
-    def objective(self, network: Network, batch: Batch) -> Tensor:
+    def objective(self, network: NetworkLike, batch: BatchLike) -> Tensor:
         if self.deferred:
             return super().objective(network, batch)
         scores, _ = network.parts(batch.inputs, self.takes)

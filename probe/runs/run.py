@@ -198,7 +198,7 @@ def check(recipe: Recipe) -> None:
     if recipe.trains:
         from probe.train.build import check_recipe
 
-        check_recipe(recipe)
+        check_recipe(recipe, from_scratch=from_scratch(recipe))
     else:
         method = methods.info(recipe.method.name)
         if method not in losses.catalogue.METHODS:

@@ -73,6 +73,11 @@ def local_size() -> int:
         return 1
 
 
+def usable_cores() -> int:
+    """CPU cores that this process may use; at least 1."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def drop_strays() -> None:
     """Take variables out of the environment that are no whole set: libraries would believe them; say so.
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.errors import UserError
-from probe.train.seeding import seed as stream
+from probe.train.seeding import derive_seed
 
 Indices = NDArray[np.int64]
 
@@ -108,7 +108,7 @@ class Sampler:
 
     def order(self, epoch: int) -> Indices:
         """Row numbers of the whole epoch."""
-        rng = np.random.default_rng(stream(self.seed, "order", epoch))
+        rng = np.random.default_rng(derive_seed(self.seed, "order", epoch))
         if self.repeats is None:
             return KINDS[self.kind].order(self.labels, rng)
         rows = np.repeat(np.arange(len(self.labels)), self.repeats)

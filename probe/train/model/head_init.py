@@ -16,7 +16,7 @@ from probe.core.class_stats import ClassStats
 from probe.core.scaling import NEUTRAL, Scaling
 from probe.errors import UserError
 from probe.heads import Adapter, Cosine, Head, Linear
-from probe.train.seeding import seed as stream
+from probe.train.seeding import derive_seed
 
 if TYPE_CHECKING:
     from probe.probing.exact import ProbeProblem
@@ -63,7 +63,7 @@ def _inner(head: Head) -> Head:
 def _random(head: Head, start: Start) -> Scaling:
     inner = _inner(head)
     if isinstance(inner, Linear):  # a cosine head is drawn when it is made
-        generator = torch.Generator().manual_seed(stream(start.seed, "head"))
+        generator = torch.Generator().manual_seed(derive_seed(start.seed, "head"))
         with torch.no_grad():
             inner.weight.copy_(SPREAD * torch.randn(inner.weight.shape, generator=generator))
     return NEUTRAL

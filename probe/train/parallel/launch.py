@@ -20,10 +20,10 @@ from pathlib import Path
 
 from probe.errors import UserError
 from probe.system.orphans import leave_with_parent
-from probe.system.world import ASKED, inside, say_who_writes
+from probe.system.world import ASKED, inside, say_who_writes, usable_cores
 from probe.train.parallel import fsdp_config
 
-GO_ON = "so it was stopped; the same command goes on from the last checkpoint"
+GO_ON = "so it was stopped; the same command resumes from the last checkpoint"
 LEAST_ON_CPU = 2  # two processes may share a single core, so that anything can be tried
 
 
@@ -62,7 +62,7 @@ def launch(world: World, words: Sequence[str]) -> int:
     import torch
 
     gpus = torch.cuda.device_count()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     limit = gpus or max(LEAST_ON_CPU, cores)
     if world.processes > limit:
         have = f"{gpus} GPUs" if gpus else f"no GPU and {cores} cores"
