@@ -31,7 +31,7 @@ ONLY = {
     "report": {"system", "backbones"},  # plain results; of backbones only what reads files
     "backbones": set(),
 }
-FREE = {"probe", "probe.errors"}  # the root: free to all
+FREE = {"probe", "probe.errors", "probe.plugins"}  # the root: free to all
 
 HEIGHT = {room: len(ROWS) - row for row, rooms in enumerate(ROWS) for room in rooms}
 

@@ -1,12 +1,14 @@
-"""The row family: every convex method as data for one loss and one solver.
+"""Adjusted cross-entropy: every convex method as data for one loss and one solver.
 
-Row i of the training set contributes
+Sample i of the training set contributes
 
     v_i * CE(a_i z_i + c_i, y_i),        z_i = W h_i + b  (N x K logits)
 
 with a scale a_i > 0, a shift c_i (K numbers, constant) and a weight v_i >= 0, each of which depends on
-the row's own class only. A method *declares* the three; the training loss and the exact solver both read
-that declaration, so they cannot drift apart.
+the sample's own class only. A method *declares* the three; the training loss and the exact solver both read
+that declaration, so they cannot drift apart. The arithmetic of training is here. The solver has its own in
+`probe.solve.objective`, for blocks of several heads at once and with the curvature; a test holds the two, and
+a plain loop, equal.
 
 | method              | scale a      | shift c              | weight v        |
 |---------------------|--------------|----------------------|-----------------|
@@ -32,14 +34,14 @@ from probe.errors import UserError
 
 @dataclass(frozen=True)
 class ClassAdjustment:
-    """What each class's rows look like; None means the neutral value (1, 0, 1)."""
+    """Scale, shift and weight of each class's samples; None means the neutral value (1, 0, 1)."""
 
     scale: Tensor | None = None  # K: a_y
-    shift: Tensor | None = None  # K (the same for every row) or K x K (one line for each true class y)
+    shift: Tensor | None = None  # K (the same for every sample) or K x K (one row for each true class y)
     weight: Tensor | None = None  # K: v_y
 
     def adjust(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """a_y z + c_y for every row, in the dtype of `logits`."""
+        """a_y z + c_y for N x K logits and N labels, in the dtype of `logits`."""
         if self.scale is not None:
             logits = logits * self.scale.to(logits)[targets].unsqueeze(1)
         if self.shift is not None:
@@ -48,9 +50,9 @@ class ClassAdjustment:
         return logits
 
     def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        """CE of every row, and its weight v (None: all 1); a batch's loss is sum v CE / sum v.
+        """CE of each of the N samples, and its weight v (None: all 1); a batch's loss is sum v CE / sum v.
 
-        Targets are N labels or, where neither the scale nor the shift depends on the row's own class,
+        Targets are N labels or, where neither the scale nor the shift depends on the sample's own class,
         N x K probabilities: the expected loss over the label, as Mixup and CutMix want it.
         """
         if targets.is_floating_point():
@@ -61,7 +63,7 @@ class ClassAdjustment:
 
     def _expected(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         if self.scale is not None or (self.shift is not None and self.shift.ndim == 2):
-            raise UserError("this loss adjusts a row by its own class: it takes labels, not probabilities")
+            raise UserError("this loss adjusts a sample by its own class: it takes labels, not probabilities")
         targets = targets.to(logits)
         log_p = F.log_softmax(logits if self.shift is None else logits + self.shift.to(logits), dim=1)
         if self.weight is None:
@@ -72,6 +74,8 @@ class ClassAdjustment:
 
     def cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Mean over the batch, weighted: sum v CE / sum v."""
+        if self.weight is None and not targets.is_floating_point():
+            return F.cross_entropy(self.adjust(logits, targets), targets)  # fused: the fastest there is
         losses, weight = self.losses(logits, targets)
         if weight is None:
             return losses.mean()
@@ -79,16 +83,15 @@ class ClassAdjustment:
 
     def same_as_plain(self) -> bool:
         """True when the method cannot differ from cross-entropy on these classes (one scale aside)."""
-        level = [
-            t for t in (self.scale, self.weight) if t is not None and not torch.allclose(t, t[:1], rtol=1e-6)
-        ]
-        shifted = self.shift is not None and not torch.allclose(self.shift, self.shift[..., :1], rtol=1e-6)
-        return not level and not shifted
+        return all(
+            t is None or torch.allclose(t, t[..., :1], rtol=1e-6)
+            for t in (self.scale, self.shift, self.weight)
+        )
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """CE(a z + c, y) by row. The gradient a (softmax - onehot) is one pass over N x K, where the graph of
-    scale, log-softmax and pick would take three."""
+    """CE(a z + c, y) of each sample. The gradient a (softmax - onehot) is one pass over N x K, where the
+    graph of scale, log-softmax and pick would take three."""
 
     @staticmethod
     def forward(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from probe.core import collectives
+from probe.core.ema import blend
 from probe.errors import UserError
 
 PIECE = 2**22  # numbers read at a time: 32 MB in float64
@@ -225,8 +226,8 @@ class RunningStats(StatisticsModule):
             self._update_moments(groups, features)
         else:
             mean_norm2, spread2 = self._norms(groups, features, distances)
-            self._blend(self.mean_norm2, k, mean_norm2)
-            self._blend(self.spread2, k, spread2)
+            blend(self.mean_norm2, self.seen, k, mean_norm2, self.ema)
+            blend(self.spread2, self.seen, k, spread2, self.ema)
         self.seen[k] = True
 
     def _norms(self, groups: Groups, features: Tensor, distances: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -242,12 +243,7 @@ class RunningStats(StatisticsModule):
         k = groups.classes
         if self.first.shape[1] == 0:
             self.first = self.first.new_zeros(len(self.seen), features.shape[1])
-        self._blend(self.first, k, groups.means(features))
-        self._blend(self.second, k, groups.means(squared_norm(features, 2)))
+        blend(self.first, self.seen, k, groups.means(features), self.ema)
+        blend(self.second, self.seen, k, groups.means(squared_norm(features, 2)), self.ema)
         self.mean_norm2[k] = squared_norm(self.first[k], 2)
         self.spread2[k] = (self.second[k] - self.mean_norm2[k]).clamp(min=0)
-
-    def _blend(self, buffer: Tensor, k: Tensor, new: Tensor) -> None:
-        old, new = buffer[k], new.to(buffer.dtype)
-        seen = self.seen[k].view(-1, *[1] * (new.ndim - 1))
-        buffer[k] = torch.where(seen, self.ema * old + (1 - self.ema) * new, new)

@@ -9,17 +9,28 @@ and returns the mean over the batch of all processes. Importing this package doe
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from probe.errors import UserError
 from probe.losses import catalogue
-from probe.losses.catalogue import info, names
+from probe.losses.catalogue import info, is_known, names, register, specs
+from probe.losses.spec import LossSpec, Parameter
 
 if TYPE_CHECKING:
     from probe.core.class_stats import ClassStats
     from probe.losses.base import Loss
 
-__all__ = ["catalogue", "info", "make", "names"]
+__all__ = [
+    "LossSpec",
+    "Parameter",
+    "catalogue",
+    "info",
+    "is_known",
+    "make",
+    "names",
+    "register",
+    "specs",
+]
 
 
 def make(
@@ -32,16 +43,34 @@ def make(
 ) -> Loss:
     """The loss of that name; unknown names and parameters are errors that list the nearest ones.
 
-    `class_counts` are the K training counts, for methods that need them. `stats` are exact class statistics
-    of the training features, for methods that use some; they are then constants.
+    `class_counts` are the K training counts, for losses that need them. `stats` are exact class statistics
+    of the training features, for losses that use them; they are then constants.
 
     >>> make("la", num_classes=3, class_counts=[500, 50, 5], tau=1.5)
     """
-    method = info(name)
-    resolved = catalogue.resolve(name, params)
+    spec = info(name)
+    resolved = spec.resolve(params)
 
     from probe.losses.base import ClassInfo
 
-    problem = ClassInfo.of(method, num_classes, class_counts, stats)
-    module, _, cls = method.implementation.partition(":")
-    return getattr(import_module(f"probe.losses.{module}"), cls)(problem, **resolved)
+    classes = ClassInfo.of(spec, num_classes, class_counts, stats)
+    return _class_of(spec)(classes, **resolved)
+
+
+def _class_of(spec: LossSpec) -> type[Loss]:
+    """The class of a row; one from outside is checked, because its row may name anything."""
+    if catalogue.is_built_in(spec):
+        return spec.load("probe.losses")
+
+    from probe.losses.base import Loss
+
+    try:
+        found = spec.load()
+    except Exception as error:  # whatever somebody else's module does
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f'loss "{spec.name}": {spec.implementation} cannot be imported: {reason}') from error
+    if not isinstance(found, type) or not issubclass(found, Loss):
+        raise UserError(
+            f'loss "{spec.name}": {spec.implementation} must be a subclass of probe.losses.base.Loss'
+        )
+    return found

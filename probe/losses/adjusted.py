@@ -1,4 +1,4 @@
-"""The row family: a loss is its rows (scale, shift, weight by class), and the exact solver reads the same.
+"""Losses that are a class adjustment (scale, shift and weight by class), which the exact solver reads too:
 
 sum_i v_y CE(a_y z_i + c_y, y_i) / sum_i v_y
 """
@@ -16,69 +16,77 @@ from probe.losses.base import ClassInfo, MeanLoss, effective_weights
 
 
 class AdjustedCrossEntropy(MeanLoss):
-    """Cross-entropy of adjusted rows. The three tensors are constants, so they are not saved."""
+    """Cross-entropy of adjusted logits. The three tensors are constants, so they are not saved."""
 
     scale: Tensor | None
     shift: Tensor | None
     weight: Tensor | None
 
-    def __init__(self, problem: ClassInfo, rows: ClassAdjustment) -> None:
-        super().__init__(problem)
-        self.register_buffer("scale", rows.scale, persistent=False)
-        self.register_buffer("shift", rows.shift, persistent=False)
-        self.register_buffer("weight", rows.weight, persistent=False)
+    def __init__(self, classes: ClassInfo, adjustment: ClassAdjustment) -> None:
+        super().__init__(classes)
+        self.register_buffer("scale", adjustment.scale, persistent=False)
+        self.register_buffer("shift", adjustment.shift, persistent=False)
+        self.register_buffer("weight", adjustment.weight, persistent=False)
 
-    def rows(self) -> ClassAdjustment:
+    def adjustment(self) -> ClassAdjustment:
         return ClassAdjustment(self.scale, self.shift, self.weight)
 
     def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        return self.rows().losses(logits, targets)
+        return self.adjustment().losses(logits, targets)
 
 
 class ERM(AdjustedCrossEntropy):
-    def __init__(self, problem: ClassInfo) -> None:
-        super().__init__(problem, ClassAdjustment())
+    """Cross-entropy."""
+
+    def __init__(self, classes: ClassInfo) -> None:
+        super().__init__(classes, ClassAdjustment())
+
+    @property
+    def degenerate(self) -> bool:
+        return False  # nobody expects it to differ from itself
 
 
 class ClassBalanced(AdjustedCrossEntropy):
-    def __init__(self, problem: ClassInfo, *, beta: float) -> None:
-        assert problem.counts is not None
-        super().__init__(problem, ClassAdjustment(weight=effective_weights(problem.counts, beta)))
+    """Cross-entropy weighted by the effective number of each class's samples (Cui et al. 2019)."""
+
+    def __init__(self, classes: ClassInfo, *, beta: float = 0.9999) -> None:
+        weight = effective_weights(classes.required_counts, beta)
+        super().__init__(classes, ClassAdjustment(weight=weight))
 
 
 class LogitAdjustment(AdjustedCrossEntropy):
     """CE of z + tau log pi: the model learns what remains once the prior is accounted for."""
 
-    def __init__(self, problem: ClassInfo, *, tau: float = 1.0) -> None:
-        super().__init__(problem, ClassAdjustment(shift=tau * problem.prior.log()))
+    def __init__(self, classes: ClassInfo, *, tau: float = 1.0) -> None:
+        super().__init__(classes, ClassAdjustment(shift=tau * classes.prior.log()))
 
 
 class EffectiveFrequency(AdjustedCrossEntropy):
     """Logit adjustment whose prior is EF(c), the mean held-out probability of class c on its own samples."""
 
-    def __init__(self, problem: ClassInfo, *, frequency: Sequence[float] | Tensor | None, tau: float) -> None:
+    def __init__(
+        self, classes: ClassInfo, *, frequency: Sequence[float] | Tensor | None = None, tau: float = 1.0
+    ) -> None:
         if frequency is None:
             raise UserError(
-                f"ef needs method.frequency, {problem.num_classes} held-out mean probabilities, one a class; "
-                "probes on frozen features find it by themselves"
+                f"{classes.spec.name} needs frequency (method.frequency in a recipe): {classes.num_classes} "
+                "held-out mean probabilities, one per class; probes on frozen features find it by themselves"
             )
         ef = torch.as_tensor(frequency, dtype=torch.float64, device="cpu")
-        if ef.shape != (problem.num_classes,) or not bool((ef > 0).all()):
-            raise UserError(f"ef: frequency must be {problem.num_classes} positive numbers")
-        super().__init__(problem, ClassAdjustment(shift=tau * (ef / ef.sum()).log()))
+        if ef.shape != (classes.num_classes,) or not bool((ef > 0).all()):
+            raise UserError(f"{classes.spec.name}: frequency must be {classes.num_classes} positive numbers")
+        super().__init__(classes, ClassAdjustment(shift=tau * (ef / ef.sum()).log()))
 
 
 class LinearLDAM(AdjustedCrossEntropy):
     """LDAM's margin on the true logit of a linear head: a shift of -m_y, so the problem stays convex."""
 
-    def __init__(self, problem: ClassInfo, *, max_margin: float) -> None:
-        assert problem.counts is not None
-        super().__init__(
-            problem, ClassAdjustment(shift=-torch.diag(ldam_margins(problem.counts, max_margin)))
-        )
+    def __init__(self, classes: ClassInfo, *, max_margin: float = 0.5) -> None:
+        margins = ldam_margins(classes.required_counts, max_margin)
+        super().__init__(classes, ClassAdjustment(shift=-torch.diag(margins)))
 
 
 def ldam_margins(counts: Tensor, max_margin: float) -> Tensor:
-    """n_k^(-1/4), rescaled so that the rarest class has `max_margin` (Cao et al., the released form)."""
+    """n_k^(-1/4), rescaled so that the rarest of the K classes has `max_margin` (Cao et al., as released)."""
     margins = counts.pow(-0.25)
     return margins * (max_margin / margins.max())

@@ -19,8 +19,10 @@ from probe.losses.base import ClassInfo, MeanLoss, effective_weights
 
 
 class Angular(MeanLoss, ABC):
-    def __init__(self, problem: ClassInfo, *, scale: float) -> None:
-        super().__init__(problem)
+    """CE of scale x (cosines, with the true one replaced by psi)."""
+
+    def __init__(self, classes: ClassInfo, *, scale: float) -> None:
+        super().__init__(classes)
         self.scale = scale
 
     @abstractmethod
@@ -28,6 +30,7 @@ class Angular(MeanLoss, ABC):
         """What the true class's cosine (N) becomes."""
 
     def logits(self, cosines: Tensor, targets: Tensor) -> Tensor:
+        """N x K logits of N x K cosines."""
         true = targets.unsqueeze(1)
         psi = self.psi(cosines.gather(1, true).squeeze(1), targets, cosines)
         return self.scale * cosines.scatter(1, true, psi.unsqueeze(1))
@@ -37,8 +40,10 @@ class Angular(MeanLoss, ABC):
 
 
 class CosFace(Angular):
-    def __init__(self, problem: ClassInfo, *, margin: float, scale: float) -> None:
-        super().__init__(problem, scale=scale)
+    """cos(theta) - m."""
+
+    def __init__(self, classes: ClassInfo, *, margin: float = 0.35, scale: float = 30.0) -> None:
+        super().__init__(classes, scale=scale)
         self.margin = margin
 
     def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
@@ -48,22 +53,24 @@ class CosFace(Angular):
 class LDAM(Angular):
     """CosFace with margins n_k^(-1/4); the margin comes off the cosine before the scale (released form)."""
 
-    margins: Tensor
+    class_margins: Tensor
 
-    def __init__(self, problem: ClassInfo, *, max_margin: float, scale: float) -> None:
-        super().__init__(problem, scale=scale)
-        assert problem.counts is not None
-        self.register_buffer("margins", ldam_margins(problem.counts, max_margin), persistent=False)
+    def __init__(self, classes: ClassInfo, *, max_margin: float = 0.5, scale: float = 30.0) -> None:
+        super().__init__(classes, scale=scale)
+        margins = ldam_margins(classes.required_counts, max_margin)
+        self.register_buffer("class_margins", margins, persistent=False)
 
     def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
-        return cosine - self.margins.to(cosine)[targets]
+        return cosine - self.class_margins.to(cosine)[targets]
 
 
 class ArcFace(Angular):
     """cos(theta + m). Past theta = pi - m it rises again; `guard` uses cos - m sin m there, as is usual."""
 
-    def __init__(self, problem: ClassInfo, *, margin: float, scale: float, guard: bool) -> None:
-        super().__init__(problem, scale=scale)
+    def __init__(
+        self, classes: ClassInfo, *, margin: float = 0.5, scale: float = 30.0, guard: bool = False
+    ) -> None:
+        super().__init__(classes, scale=scale)
         self.margin, self.guard = margin, guard
 
     def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
@@ -79,8 +86,8 @@ class SphereFace(Angular):
     cos(m theta) is the Chebyshev polynomial T_m of the cosine, so its derivative is finite everywhere.
     """
 
-    def __init__(self, problem: ClassInfo, *, margin: int, scale: float) -> None:
-        super().__init__(problem, scale=scale)
+    def __init__(self, classes: ClassInfo, *, margin: int = 4, scale: float = 30.0) -> None:
+        super().__init__(classes, scale=scale)
         self.margin = int(margin)
 
     def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
@@ -97,36 +104,35 @@ class DBM(Angular):
     """cos(theta + m_C + [misclassified] m_I), m_C = margin (n_y/n_min)^-tau, m_I = m_C (1 - cos)/2.
 
     (Son et al., eq. 6 to 9.) The reference is the smallest class, wherever it is in the order. Gradients flow
-    through the difficulty (1 - cos)/2, not through the decision who is misclassified.
+    through the difficulty (1 - cos)/2, not through the decision which samples are misclassified.
     """
 
-    margins: Tensor
+    class_margins: Tensor
     weights: Tensor | None
     shift: Tensor | None
 
     def __init__(
         self,
-        problem: ClassInfo,
+        classes: ClassInfo,
         *,
-        margin: float,
-        tau: float,
-        scale: float,
-        base: str,
-        positives: str,
-        beta: float,
+        margin: float = 0.1,
+        tau: float = 1.0,
+        scale: float = 32.0,
+        base: str = "ce",
+        positives: str = "hard",
+        beta: float = 0.9999,
     ) -> None:
-        super().__init__(problem, scale=scale)
-        assert problem.counts is not None
-        counts = problem.counts
+        super().__init__(classes, scale=scale)
+        counts = classes.required_counts
         self.positives = positives
-        self.register_buffer("margins", margin * (counts / counts.min()).pow(-tau), persistent=False)
+        self.register_buffer("class_margins", margin * (counts / counts.min()).pow(-tau), persistent=False)
         weights = effective_weights(counts, beta) if base == "cb" else None
-        shift = problem.prior.log() if base == "bs" else None
+        shift = classes.prior.log() if base == "bs" else None
         self.register_buffer("weights", weights, persistent=False)
         self.register_buffer("shift", shift, persistent=False)
 
     def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
-        class_margin = self.margins.to(cosine)[targets]
+        class_margin = self.class_margins.to(cosine)[targets]
         if self.positives == "none":
             return turned(cosine, class_margin)
         instance_margin = class_margin * (1 - cosine) / 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,21 +23,22 @@ ROUNDING = {torch.float64: 1e-6, torch.float32: 0.02, torch.float16: 0.02, torch
 
 @dataclass(frozen=True)
 class ClassInfo:
-    """The classes a loss is made for."""
+    """The classes that a loss is made for."""
 
-    method: LossSpec
+    spec: LossSpec
     num_classes: int
     counts: Tensor | None  # K, float64; an empty class counts as one sample: nothing becomes infinite
     stats: ClassStats | None
 
     @classmethod
-    def of(cls, method: LossSpec, num_classes: int, counts: Any, stats: ClassStats | None) -> ClassInfo:
+    def of(cls, spec: LossSpec, num_classes: int, counts: Any, stats: ClassStats | None) -> ClassInfo:
+        """Checked; `counts` are K numbers of any kind, or taken from `stats`."""
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 2:
-            raise UserError(f"{method.name}: num_classes must be at least 2, not {num_classes!r}")
+            raise UserError(f"{spec.name}: num_classes must be at least 2, not {num_classes!r}")
         if counts is None and stats is not None:
             counts = stats.count
-        if counts is None and "counts" in method.needs:
-            raise UserError(f"{method.name} needs class_counts: {num_classes} numbers of training samples")
+        if counts is None and "counts" in spec.needs:
+            raise UserError(f"{spec.name} needs class_counts: {num_classes} numbers of training samples")
         if counts is not None:
             counts = torch.as_tensor(counts, dtype=torch.float64, device="cpu")
             if counts.shape != (num_classes,):
@@ -45,13 +47,47 @@ class ClassInfo:
                 raise UserError("class_counts must be non-negative, and not all zero")
             smallest = counts[counts > 0].min().clamp(max=1)
             counts = torch.where(counts > 0, counts, smallest)
-        return cls(method, num_classes, counts, stats)
+        return cls(spec, num_classes, counts, stats)
+
+    @property
+    def required_counts(self) -> Tensor:
+        """The K counts of a loss whose row says that it needs them."""
+        assert self.counts is not None, f"{self.spec.name} does not declare that it needs counts"
+        return self.counts
 
     @property
     def prior(self) -> Tensor:
         """pi_k = n_k / sum n."""
-        assert self.counts is not None, f"{self.method.name} does not declare that it needs counts"
-        return self.counts / self.counts.sum()
+        return self.required_counts / self.required_counts.sum()
+
+
+@dataclass(frozen=True)
+class FitContext:
+    """How a head was fitted, as far as it decides what a report must say about the loss."""
+
+    exact: bool  # on frozen features, by the exact solver
+    l2_chosen: bool  # on validation rows, and not given
+
+
+@dataclass(frozen=True)
+class Margins:
+    """A loss's margin for every class, and the class statistics behind it (K numbers each)."""
+
+    gamma: Tensor
+    mean_norm2: Tensor  # |mu_k|^2
+    spread2: Tensor  # |s_k|^2
+    history: list[
+        tuple[int, list[float]]
+    ]  # (step, the K margins then), equally spaced; none if they are exact
+
+
+@dataclass(frozen=True)
+class WorstClass:
+    """An exact problem that is the smoothed worst class, log(mean_k exp(t (L_k + offset_k))) / t."""
+
+    sharpness: float  # t
+    offset: Tensor  # K
+    set_weights: Callable[[Tensor, Tensor], None]  # from then on, sum_k q_k L_k: K weights q, K class sizes
 
 
 class Loss(StatisticsModule, ABC):
@@ -59,22 +95,27 @@ class Loss(StatisticsModule, ABC):
 
     Half-precision input is computed in float32; otherwise the input's dtype is kept. On several processes the
     result is the loss of the joined batch on every one of them (see `probe.core.collectives`).
+
+    Whoever trains, solves or reports asks the loss what it needs to know; nobody recognises one by its name.
     """
 
-    rows_stay = True  # are `rows` those of the whole training, or do they move with it?
+    constant_adjustment = True  # is `adjustment` that of the whole training, or does it move with it?
+    sample_mean = False  # is it a mean over samples, whose own losses `losses` gives?
     degenerate_remark = "every class is treated alike, so it cannot differ from cross-entropy"
 
-    def __init__(self, problem: ClassInfo) -> None:
+    def __init__(self, classes: ClassInfo) -> None:
         super().__init__()
-        self.method = problem.method
-        self.num_classes = problem.num_classes
+        self.spec = classes.spec
+        self.num_classes = classes.num_classes
         self._calls = 0
 
     @property
     def name(self) -> str:
-        return self.method.name
+        """What `probe.losses.make` calls it."""
+        return self.spec.name
 
     def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
+        """The loss of N x K logits or cosines, N labels (or N x K probabilities) and N x D features."""
         self._check(logits, targets, features)
         with torch.autocast(logits.device.type, enabled=False):
             return self.compute(_full(logits), targets, None if features is None else _full(features))
@@ -83,23 +124,39 @@ class Loss(StatisticsModule, ABC):
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
         """The loss of the batch of all processes, in full precision."""
 
-    def rows(self) -> ClassAdjustment | None:
-        """The convex problem on frozen features as rows of one family; None if it is not in the family."""
+    def adjustment(self) -> ClassAdjustment | None:
+        """The convex problem on frozen features, for the exact solver; None if it is not of that family."""
         return None
+
+    def worst_class(self) -> WorstClass | None:
+        """What the exact solver has to settle before `adjustment` is the loss's problem; None: nothing."""
+        return None
+
+    def margins(self) -> Margins | None:
+        """The margins of the classes, for losses that find them from statistics; None for all others."""
+        return None
+
+    def scores(self, features: Tensor) -> Tensor:
+        """N x K logits of a loss that is a classifier itself (`spec.owns_head`), from N x D features."""
+        raise NotImplementedError(f"{self.name} owns no classifier")
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Called by a training loop before each epoch, for losses with a schedule."""
 
     @property
     def degenerate(self) -> bool:
-        """True when, for these classes, what the method does to the logits cannot differ from ERM."""
-        rows = self.rows() if self.method.frozen == "exact" and self.name != "erm" else None
-        return rows is not None and rows.same_as_plain()
+        """True when, for these classes, what the loss does to the logits cannot differ from cross-entropy."""
+        adjustment = self.adjustment() if self.spec.frozen == "exact" else None
+        return adjustment is not None and adjustment.same_as_plain()
 
     @property
     def remark(self) -> str | None:
-        """One line for reports when the method degenerates, else None."""
+        """One line for reports when the loss is degenerate, else None."""
         return f"{self.name}: {self.degenerate_remark}" if self.degenerate else None
+
+    def remarks(self, context: FitContext) -> list[str]:
+        """What a report must say for its numbers to be read right, one line each."""
+        return [] if self.remark is None else [self.remark]
 
     def extra_repr(self) -> str:
         return f"{self.name}, num_classes={self.num_classes}"
@@ -107,26 +164,28 @@ class Loss(StatisticsModule, ABC):
     def _check(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> None:
         n, k = len(targets), self.num_classes
         if logits.ndim != 2 or logits.shape != (n, k):
-            raise UserError(f"{self.name}: {self.method.takes} must be {n} x {k}, not {tuple(logits.shape)}")
+            raise UserError(f"{self.name}: {self.spec.takes} must be {n} x {k}, not {tuple(logits.shape)}")
         if targets.is_floating_point():
-            if not self.method.soft_targets:
+            if not self.spec.soft_targets:
                 raise UserError(f"{self.name} takes labels, not probabilities; turn Mixup and CutMix off")
             if targets.shape != (n, k):
                 raise UserError(f"{self.name}: probabilities must be {n} x {k}, not {tuple(targets.shape)}")
         elif targets.ndim != 1:
-            raise UserError(f"{self.name}: targets must be one label a row, not shape {tuple(targets.shape)}")
+            raise UserError(
+                f"{self.name}: targets must be one label per row, not shape {tuple(targets.shape)}"
+            )
         elif n and targets.device.type == "cpu" and not torch.compiler.is_compiling():
             # On other devices this would wait for the queue at every step.
             low, high = int(targets.min()), int(targets.max())
             if low < 0 or high >= k:
                 raise UserError(f"{self.name}: labels run from {low} to {high}, but num_classes is {k}")
-        if self.method.takes == "cosines":
+        if self.spec.takes == "cosines":
             self._check_cosines(logits)
         if features is not None and (features.ndim != 2 or len(features) != n):
             raise UserError(f"{self.name}: features must be {n} rows, not shape {tuple(features.shape)}")
 
     def _check_cosines(self, cosines: Tensor) -> None:
-        """Logits in their place would be taken for angles that do not exist.
+        """Logits in their place would be mistaken for angles that do not exist.
 
         A look at a CPU's tensor costs a microsecond; on other devices it waits for the queue, so that only
         calls 1, 2, 4, 8, ... look: logits that start small do not stay small.
@@ -153,9 +212,11 @@ class Loss(StatisticsModule, ABC):
 class MeanLoss(Loss, ABC):
     """A loss that is a (weighted) mean over samples: only the samples' losses are left to say."""
 
+    sample_mean = True
+
     @abstractmethod
     def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Each sample's loss, and its weight (None: all 1)."""
+        """The loss of each of the N samples, and their N weights (None: all 1)."""
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
         return collectives.mean(*self.losses(logits, targets))
@@ -166,6 +227,6 @@ def _full(x: Tensor) -> Tensor:
 
 
 def effective_weights(counts: Tensor, beta: float) -> Tensor:
-    """(1 - beta) / (1 - beta^n), rescaled to sum K (Cui et al. 2019, as every release does)."""
+    """(1 - beta) / (1 - beta^n) of the K counts, rescaled to sum K (Cui et al. 2019, as released)."""
     weights = (1 - beta) / (1 - beta**counts)
     return weights * len(counts) / weights.sum()

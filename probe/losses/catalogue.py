@@ -1,45 +1,345 @@
-"""The table of methods that are losses: what each is called, needs and can do. No torch here.
+"""The table of losses: what each is called, needs and can do. No torch here.
 
 `probe methods` prints it, `probe.losses.make` checks names and parameters against it, and recipes take their
-defaults from it. A method is one row here and one small class in the module that `implementation` names.
+defaults from it. A loss is one row here and one small class in the module that `implementation` names, whose
+constructor repeats the defaults (a test compares the two). A package of its own adds one by `register`, or by
+an entry point of the group "mr2_probe.losses".
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from probe.errors import UserError, nearest
-from probe.losses.feature_methods import FEATURE_METHODS
-from probe.losses.logit_methods import LOGIT_METHODS
-from probe.losses.spec import LossSpec
+from probe.losses.spec import FEATURE_SIZE, HELD_OUT_FREQUENCY, NORM_ORDER, LossSpec, Parameter
 
-METHODS: tuple[LossSpec, ...] = LOGIT_METHODS + FEATURE_METHODS
+CAO19 = "Cao et al., Learning Imbalanced Datasets with LDAM Loss, NeurIPS 2019"
+CUI19 = "Cui et al., Class-Balanced Loss, CVPR 2019"
+MR2 = "Zhu et al., Reducing Class-Wise Performance Disparity via Margin Regularization, ICLR 2026"
+COSINE = "acts, but a cosine head is not convex: train it by SGD"
+CONSTANT = "its term is constant without a trainable encoder or adapter: the probe is plain cross-entropy"
+BETA = Parameter("beta", 0.9999, "effective-number rate: 0 is plain, towards 1 is 1/count", 0, 0.9999999)
+SCALE = Parameter("scale", 30.0, "factor on the cosines before the softmax", 1e-6)
 
-_BY_NAME = {method.name: method for method in METHODS}
+# fmt: off
+LOSSES: tuple[LossSpec, ...] = (
+    # of logits or cosines alone
+    LossSpec(
+        "erm", "cross-entropy", "empirical risk minimisation", "adjusted:ERM",
+        frozen="exact", why="multinomial logistic regression", soft_targets=True,
+    ),
+    LossSpec(
+        "focal", "focal loss", "Lin et al., Focal Loss for Dense Object Detection, ICCV 2017",
+        "modulated:Focal",
+        (Parameter("gamma", 2.0, "how strongly easy samples are down-weighted", 0),),
+        soft_targets=True,
+    ),
+    LossSpec(
+        "gce", "generalised cross-entropy", "Zhang and Sabuncu, Generalized Cross Entropy Loss, NeurIPS 2018",
+        "modulated:GCE",
+        (Parameter("q", 0.7, "towards 0 is cross-entropy, 1 is 1 - p", 1e-6, 1),),
+        soft_targets=True,
+    ),
+    LossSpec(
+        "dual-focal", "dual focal loss", "Tao et al., Dual Focal Loss for Calibration, ICML 2023",
+        "modulated:DualFocal",
+        (Parameter("gamma", 5.0, "power of 1 - p_y + p_j, p_j the next probability below p_y", 0),),
+    ),
+    LossSpec(
+        "cb", "class-balanced weights", CUI19, "adjusted:ClassBalanced",
+        (BETA,),
+        needs=("counts",), frozen="exact", why="weighted logistic regression",
+        balanced="exactly cross-entropy", soft_targets=True,
+    ),
+    LossSpec(
+        "cb-focal", "class-balanced focal loss", CUI19, "modulated:ClassBalancedFocal",
+        (BETA, Parameter("gamma", 1.0, "how strongly easy samples are down-weighted", 0)),
+        needs=("counts",), why="acts, but is not convex for any gamma > 0", balanced="exactly focal",
+        soft_targets=True,
+    ),
+    LossSpec(
+        "la", "logit adjustment", "Menon et al., Long-Tail Learning via Logit Adjustment, ICLR 2021",
+        "adjusted:LogitAdjustment",
+        (Parameter("tau", 1.0, "how much of log prior is added"),),
+        needs=("counts",), frozen="exact",
+        why="logistic regression with shifted logits; with a free bias it equals post-hoc adjustment",
+        balanced="exactly cross-entropy", soft_targets=True,
+    ),
+    LossSpec(
+        "bs", "balanced softmax", "Ren et al., Balanced Meta-Softmax, NeurIPS 2020",
+        "adjusted:LogitAdjustment",
+        needs=("counts",), frozen="exact", why="logit adjustment with tau 1",
+        balanced="exactly cross-entropy", soft_targets=True,
+    ),
+    LossSpec(
+        "ef", "effective-frequency adjustment", "Cui et al., Classes Are Not Equal, CVPR 2024 (eq. 11)",
+        "adjusted:EffectiveFrequency",
+        (
+            Parameter("frequency", None, "K numbers: mean held-out probability of each class's own samples",
+                      role=HELD_OUT_FREQUENCY),
+            Parameter("tau", 1.0, "how much of log frequency is added"),
+        ),
+        frozen="exact", why="logit adjustment with the effective frequency as prior",
+        balanced="unchanged: it uses held-out difficulty, not counts; equal frequencies give cross-entropy",
+        soft_targets=True,
+    ),
+    LossSpec(
+        "eql", "equalization loss, softmax form",
+        "Tan et al., Equalization Loss for Long-Tailed Object Recognition, CVPR 2020", "modulated:EQL",
+        (
+            Parameter("gamma", 0.9, "chance that a rare negative class is ignored", 0, 1),
+            Parameter("threshold", 0.005, "classes with a prior below this are rare", 0, 1),
+            Parameter("generator", None, "torch.Generator for the mask"),
+        ),
+        needs=("counts",),
+        why="acts; the mask is redrawn every step, so there is no fixed problem to solve exactly",
+        balanced="cross-entropy if threshold <= 1/K, else random dropping of negatives",
+    ),
+    LossSpec(
+        "ldam", "label-distribution-aware margin", CAO19, "angular:LDAM",
+        (Parameter("max_margin", 0.5, "margin of the rarest class", 0), SCALE),
+        takes="cosines", needs=("counts",), why=COSINE + "; ldam-linear is convex",
+        balanced="cosface with margin = max_margin, not cross-entropy",
+    ),
+    LossSpec(
+        "ldam-linear", "label-distribution-aware margin on plain logits", CAO19, "adjusted:LinearLDAM",
+        (Parameter("max_margin", 0.5, "margin of the rarest class, in logits", 0),),
+        needs=("counts",), frozen="exact", why="logistic regression with the true logit lowered",
+        balanced="one constant margin, not cross-entropy",
+    ),
+    LossSpec(
+        "cosface", "additive cosine margin", "Wang et al., CosFace, CVPR 2018", "angular:CosFace",
+        (Parameter("margin", 0.35, "subtracted from the true cosine", 0), SCALE),
+        takes="cosines", why=COSINE,
+    ),
+    LossSpec(
+        "arcface", "additive angular margin", "Deng et al., ArcFace, CVPR 2019", "angular:ArcFace",
+        (
+            Parameter("margin", 0.5, "added to the true angle, radians", 0),
+            SCALE,
+            Parameter("guard", False, "cosine - m sin m where the angle plus the margin passes pi"),
+        ),
+        takes="cosines", why=COSINE,
+    ),
+    LossSpec(
+        "sphereface", "multiplicative angular margin, monotone form", "Liu et al., SphereFace, CVPR 2017",
+        "angular:SphereFace",
+        (Parameter("margin", 4, "factor on the true angle, a whole number", 1), SCALE),
+        takes="cosines", why=COSINE,
+    ),
+    LossSpec(
+        "dbm", "difficulty-aware balancing margin",
+        "Son et al., Difficulty-aware Balancing Margin Loss, AAAI 2025", "angular:DBM",
+        (
+            Parameter("margin", 0.1, "margin of the rarest class, radians (the paper's K)", 0),
+            Parameter("tau", 1.0, "how fast the margin falls with the count", 0),
+            Parameter("scale", 32.0, "factor on the cosines before the softmax", 1e-6),
+            Parameter("base", "ce", "the loss around the margin", choices=("ce", "cb", "bs")),
+            Parameter("positives", "hard", "who gets the instance margin", choices=("hard", "all", "none")),
+            BETA,
+        ),
+        takes="cosines", needs=("counts",), why=COSINE,
+        balanced="arcface with this margin plus the hard positives' margin, not cross-entropy",
+    ),
+    # of features, of outputs as a whole, or of classes
+    LossSpec(
+        "lgm", "large-margin Gaussian mixture",
+        "Wan et al., Rethinking Feature Distribution for Loss Functions, CVPR 2018", "lgm:LGM",
+        (
+            Parameter("alpha", 0.1, "margin: factor on the true distance", 0),
+            Parameter("lam", 0.01, "weight of the likelihood term", 0),
+            Parameter("diagonal", False, "learn a variance for each dimension and class"),
+            Parameter("dim", None, "feature size; None takes it from the first batch", role=FEATURE_SIZE),
+        ),
+        needs=("features",), why="a Gaussian head of its own; not convex", owns_head=True,
+    ),
+    LossSpec(
+        "cmic", "conditional mutual information constraint",
+        "Yang et al., CMI Constrained Deep Learning for Classification, TNNLS 2025", "output_terms:CMIC",
+        (
+            Parameter("lam", 0.5, "weight of the concentration term", 0),
+            Parameter("beta", 0.1, "weight of the separation term; too large diverges", 0),
+            Parameter("ema", 0.9, "memory of the class centroids; 0 uses the batch alone", 0, 0.9999999),
+        ),
+    ),
+    LossSpec(
+        "csr", "confusional spectral regularisation",
+        "Jin et al., Enhancing Robust Fairness via Confusional Spectral Regularization, ICLR 2025",
+        "output_terms:CSR",
+        (Parameter("weight", 1.0, "weight of the confusion matrix's spectral norm", 0),),
+    ),
+    LossSpec(
+        "center", "center loss", "Wen et al., A Discriminative Feature Learning Approach, ECCV 2016",
+        "representation:Center",
+        (
+            Parameter("lam", 0.003, "weight of half the mean squared distance to the centre", 0),
+            Parameter("alpha", 0.5, "step of the centres", 0, 1),
+        ),
+        needs=("features",), frozen="no effect", why=CONSTANT,
+    ),
+    LossSpec(
+        "supcon", "supervised contrastive loss",
+        "Khosla et al., Supervised Contrastive Learning, NeurIPS 2020", "representation:SupCon",
+        (
+            Parameter("temperature", 0.1, "temperature of the similarities", 1e-6),
+            Parameter("base_temperature", 0.07, "only a factor: temperature / base_temperature", 1e-6),
+        ),
+        needs=("features",), frozen="no effect", why="it trains the encoder only; the logits are ignored",
+    ),
+    LossSpec(
+        "spread-out", "spread-out regulariser",
+        "Zhang et al., Learning Spread-out Local Feature Descriptors, ICCV 2017", "representation:SpreadOut",
+        (Parameter("lam", 1.0, "weight next to cross-entropy", 0),),
+        needs=("features",), frozen="no effect", why=CONSTANT,
+    ),
+    LossSpec(
+        "range", "range loss", "Zhang et al., Range Loss for Deep Face Recognition, ICCV 2017",
+        "representation:Range",
+        (
+            Parameter("lam", 1.0, "weight next to cross-entropy", 0),
+            Parameter("k", 2, "largest distances of a class that count", 1),
+            Parameter("alpha", 0.5, "weight of the spread within classes", 0),
+            Parameter("beta", 0.5, "weight of the distance between centres", 0),
+            Parameter("margin", 5.0, "wanted squared distance of the closest centres", 0),
+        ),
+        needs=("features",), frozen="no effect", why=CONSTANT,
+    ),
+    LossSpec(
+        "dro-lt", "distributional robustness loss",
+        "Samuel and Chechik, Distributional Robustness Loss for Long-Tail Learning, ICCV 2021",
+        "representation:DROLT",
+        (
+            Parameter("lam", 1.0, "weight next to cross-entropy", 0),
+            Parameter("margin", 0.1, "epsilon of class k is margin / sqrt(prior)", 0),
+            Parameter("ema", 0.9, "memory of the class prototypes; 0 uses the batch alone", 0, 0.9999999),
+        ),
+        needs=("features", "counts"), frozen="no effect", why=CONSTANT,
+        balanced="cross-entropy plus the term with one epsilon",
+    ),
+    LossSpec(
+        "elm", "embedding and logit margins",
+        "Jitkrittum et al., ELM: Embedding and Logit Margins for Long-Tail Learning, 2022", "margins:ELM",
+        (
+            Parameter("lam", 0.01, "weight of the embedding term", 0),
+            Parameter("alpha", "count", "how the embedding margin follows the class size",
+                      choices=("count", "sqrt-count", "prior", "sqrt-prior")),
+            Parameter("alpha_scale", 1.0, "factor on the embedding margin", 0),
+            Parameter("tau", 1.0, "how much of log prior is added to the logits"),
+        ),
+        needs=("features", "counts"), frozen="exact",
+        why="the embedding term is constant, so it is logit adjustment",
+        balanced="cross-entropy plus the embedding term with one margin",
+    ),
+    LossSpec(
+        "mr2", "margin regularisation", MR2, "margins:MR2",
+        (
+            Parameter("c", 1.0, "mean logit margin", 1e-6),
+            Parameter("lam", 0.1, "weight of the representation term", 0),
+            Parameter("ema", 0.9, "memory of the class statistics", 0, 0.9999999),
+            Parameter("p", 2.0, "order of the norm of mean and spread", 1, role=NORM_ORDER),
+            Parameter("statistics", "norms", "what is averaged over batches", choices=("norms", "moments")),
+        ),
+        needs=("features",), frozen="exact",
+        why="logistic regression with each row (bias included) divided by its class's margin",
+        balanced="designed for it; ignores counts",
+    ),
+    LossSpec(
+        "mr2-released", "margin regularisation, the released ImageNet form", MR2 + " (code)",
+        "margins:ReleasedMR2",
+        (
+            Parameter("lam", 0.1, "weight of the representation term", 0),
+            Parameter("ema", 0.999, "memory of the class statistics", 0, 0.9999999),
+            Parameter("p", 5.0, "order of the norm of mean and spread", 1, role=NORM_ORDER),
+        ),
+        needs=("features",), frozen="exact",
+        why="logistic regression with each row divided by its class's margin (5-norm statistics)",
+        balanced="designed for it; ignores counts",
+    ),
+    LossSpec(
+        "dro", "distributionally robust optimisation over classes",
+        "Sagawa et al., Distributionally Robust Neural Networks, ICLR 2020", "class_dro:DRO",
+        (
+            Parameter("eta", 0.01, "step of the class weights", 0),
+            Parameter("adjustment", 0.0, "C of C / sqrt(count), added to a class's loss for the weights", 0),
+            Parameter("sharpness", 16.0, "exact solver: the maximum is smoothed within log(K) / sharpness",
+                      0.001),
+        ),
+        frozen="exact", why="convex: the smoothed maximum of the class losses",
+        balanced="not cross-entropy: it follows the worst class",
+    ),
+    LossSpec(
+        "fairdro", "class-wise robust optimisation in a chi-square ball",
+        "Jung et al., Re-weighting Based Group Fairness Regularization, ICLR 2023", "class_dro:FairDRO",
+        (
+            Parameter("rho", 0.5, "radius of the ball; weights stay positive up to 1 / (2 (K - 1))", 0),
+            Parameter("every", "batch", "when the weights move", choices=("batch", "epoch")),
+            Parameter("schedule", "linear", "how the step falls over epochs",
+                      choices=("linear", "cosine", "constant")),
+            Parameter("project", True, "keep the weights on the simplex"),
+        ),
+        why="acts; convex only while the weights stay positive",
+        balanced="not cross-entropy: it follows the harder classes",
+    ),
+)
+# fmt: on
+
+_BUILT_IN = {spec.name: spec for spec in LOSSES}
+_ADDED: dict[str, LossSpec] = {}  # registered, or found in another package
+
+
+def register(spec: LossSpec) -> None:
+    """Add a loss from outside; its class extends `probe.losses.base.Loss`, or `MeanLoss` there.
+
+    >>> register(LossSpec("my-loss", "a loss of mine", "unpublished", MyLoss))
+    """
+    if is_known(spec.name):
+        raise UserError(f'there is a loss "{spec.name}" already; choose another name')
+    _ADDED[spec.name] = spec
+
+
+def specs() -> list[LossSpec]:
+    """Every row: the built-in ones, then what was registered and what installed packages add."""
+    from probe import plugins
+
+    ours = {**_BUILT_IN, **_ADDED}
+    theirs = plugins.rows("losses", LossSpec)
+    return [*ours.values(), *(spec for spec in theirs if spec.name not in ours)]
 
 
 def names() -> list[str]:
-    """The names `make` knows, in the table's order."""
-    return list(_BY_NAME)
+    """The names `make` knows: the table's in its order, then those added from outside."""
+    from probe import plugins
+
+    return list(dict.fromkeys([*_BUILT_IN, *_ADDED, *plugins.names("losses")]))
+
+
+def is_known(name: str) -> bool:
+    """Is there a loss of that name? Other packages are only looked at if it is not built in."""
+    return name in _BUILT_IN or name in _ADDED or name in names()
+
+
+def is_built_in(spec: LossSpec) -> bool:
+    """Is this a row of the table above, and not one from outside?"""
+    return _BUILT_IN.get(spec.name) is spec
 
 
 def info(name: str) -> LossSpec:
-    """The row of one method.
+    """The row of one loss.
 
     >>> info("la").frozen
     'exact'
     """
-    if name not in _BY_NAME:
-        raise UserError(f'there is no loss "{name}"{nearest(name, names())}')
-    return _BY_NAME[name]
+    if name not in _BUILT_IN and name not in _ADDED:
+        from probe import plugins
+
+        found = plugins.find("losses", name, LossSpec)
+        if found is None:
+            raise UserError(f'there is no loss "{name}"{nearest(name, names())}')
+        _ADDED[name] = found
+    return _BUILT_IN.get(name) or _ADDED[name]
 
 
-def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """All parameters of a method: its defaults, replaced by what was given and is allowed."""
-    method = info(name)
-    known = {p.name: p for p in method.parameters}
-    for key in given:
-        if key not in known:
-            hint = nearest(key, known) if known else "; it has none"
-            raise UserError(f'{name} has no parameter "{key}"{hint}')
-    return {**method.defaults, **{key: known[key].check(value, name) for key, value in given.items()}}
+def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All parameters of a loss: its defaults, replaced by what was given and is allowed."""
+    return info(name).resolve(given)

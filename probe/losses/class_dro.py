@@ -1,13 +1,14 @@
 """The classes as adversary: weights q on the simplex that follow the worse classes.
 
 Both losses are sum_k q_k L_k with q constant, L_k the batch's mean cross-entropy of class k (0 for a class
-that the batch does not hold, whose weight then rests).
+that the batch does not hold, whose weight then stays as it is).
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -16,23 +17,25 @@ from torch.nn import functional as F
 from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
-from probe.losses.base import ClassInfo, Loss
+from probe.losses.base import ClassInfo, FitContext, Loss, WorstClass
 
 # How far the weights move to the best response, by the share of the training that is done.
-SCHEDULES = {
+SCHEDULES: dict[str, Callable[[float], float]] = {
     "linear": lambda done: 1 - done,
     "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
     "constant": lambda done: 1.0,
 }
 
 
-class Robust(Loss, ABC):
-    weights: Tensor
-    rows_stay = False
+class ClassWeighted(Loss, ABC):
+    """sum_k q_k L_k: a subclass says how the K weights q move."""
 
-    def __init__(self, problem: ClassInfo) -> None:
-        super().__init__(problem)
-        k = problem.num_classes
+    weights: Tensor
+    constant_adjustment = False
+
+    def __init__(self, classes: ClassInfo) -> None:
+        super().__init__(classes)
+        k = classes.num_classes
         self.register_buffer("weights", torch.full((k,), 1 / k))
 
     def follow(self, dtype: torch.dtype) -> None:
@@ -47,7 +50,7 @@ class Robust(Loss, ABC):
 
     @abstractmethod
     def move(self, class_losses: Tensor, present: Tensor) -> None:
-        """One step of the weights, given this batch's class losses."""
+        """One step of the weights, given this batch's K class losses and which classes it holds."""
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
         class_losses, present = self.class_losses(logits, targets)
@@ -66,42 +69,60 @@ class Robust(Loss, ABC):
         return sums / count.clamp(min=1), count > 0
 
 
-class DRO(Robust):
+class DRO(ClassWeighted):
     """q_k <- q_k exp(eta (L_k + C/sqrt(n_k))), normalised, before the loss is formed (Sagawa et al. 2020).
 
     Only the weights see the adjustment, and only classes of the batch move: a class that is absent keeps its
     share against the others.
     """
 
-    adjustment: Tensor
+    offset: Tensor
     size: Tensor | None
 
-    def __init__(self, problem: ClassInfo, *, eta: float, adjustment: float, sharpness: float) -> None:
-        super().__init__(problem)
+    def __init__(
+        self, classes: ClassInfo, *, eta: float = 0.01, adjustment: float = 0.0, sharpness: float = 16.0
+    ) -> None:
+        super().__init__(classes)
         self.eta, self.sharpness = eta, sharpness
-        if adjustment and problem.counts is None:
-            raise UserError("dro: an adjustment other than 0 needs class_counts")
-        counts = torch.ones(problem.num_classes) if problem.counts is None else problem.counts
-        self.register_buffer("adjustment", adjustment / counts.sqrt(), persistent=False)
-        self.register_buffer("size", problem.counts, persistent=False)
+        if adjustment and classes.counts is None:
+            raise UserError(f"{self.name}: an adjustment other than 0 needs class_counts")
+        counts = torch.ones(classes.num_classes) if classes.counts is None else classes.counts
+        self.register_buffer("offset", adjustment / counts.sqrt(), persistent=False)
+        self.register_buffer("size", classes.counts, persistent=False)
 
-    def rows(self) -> ClassAdjustment | None:
-        """The convex problem for the present weights: sum_k q_k L_k as weighted rows, v_k = q_k N / n_k.
+    def adjustment(self) -> ClassAdjustment | None:
+        """The convex problem for the present weights: sum_k q_k L_k as weighted samples, v_k = q_k N / n_k.
 
-        At first the classes weigh alike; `probe.probing.robust.settle` moves q to where it belongs."""
+        At first all classes weigh the same; `probe.probing.robust.settle` moves q to where it belongs.
+        """
         if self.size is None:
             return None
         share = self.size.to(self.weights) / self.size.sum()
         return ClassAdjustment(weight=self.weights / share.clamp(min=torch.finfo(share.dtype).tiny))
 
+    def worst_class(self) -> WorstClass:
+        return WorstClass(self.sharpness, self.offset, self._set_weights)
+
+    def _set_weights(self, weights: Tensor, sizes: Tensor) -> None:
+        self.weights, self.size = weights, sizes
+
+    def remarks(self, context: FitContext) -> list[str]:
+        said = super().remarks(context)
+        if context.exact and context.l2_chosen:
+            said.append(
+                f"{self.name}: the strength was chosen with equal class weights, "
+                "before they moved to the worst class"
+            )
+        return said
+
     def move(self, class_losses: Tensor, present: Tensor) -> None:
         q = self.weights
-        score = q.log() + self.eta * (class_losses + self.adjustment.to(q))
+        score = q.log() + self.eta * (class_losses + self.offset.to(q))
         share = q[present].sum()
         self.weights = torch.where(present, share * score.masked_fill(~present, -torch.inf).softmax(0), q)
 
 
-class FairDRO(Robust):
+class FairDRO(ClassWeighted):
     """The worst weights in a chi-square ball (Jung et al. 2023), with the classes as groups:
 
         q_k = 1/K + sqrt(2 rho/K) (L_k - mean L)/|L - mean L|,
@@ -117,11 +138,19 @@ class FairDRO(Robust):
     epoch_sums: Tensor
     epoch_counts: Tensor
 
-    def __init__(self, problem: ClassInfo, *, rho: float, every: str, schedule: str, project: bool) -> None:
-        super().__init__(problem)
+    def __init__(
+        self,
+        classes: ClassInfo,
+        *,
+        rho: float = 0.5,
+        every: str = "batch",
+        schedule: str = "linear",
+        project: bool = True,
+    ) -> None:
+        super().__init__(classes)
         self.rho, self.every, self.schedule, self.project = rho, every, schedule, project
         self.step = 1.0
-        k = problem.num_classes
+        k = classes.num_classes
         self.register_buffer("latest", torch.zeros(k))
         self.register_buffer("known", torch.zeros(k, dtype=torch.bool))
         self.register_buffer("epoch_sums", torch.zeros(k))
@@ -158,7 +187,7 @@ class FairDRO(Robust):
 
 
 def best_response(class_losses: Tensor, rho: float) -> Tensor:
-    """The weights of the chi-square ball that make the weighted loss largest; uniform if all losses agree."""
+    """The K weights of the chi-square ball with the largest weighted loss; uniform if all losses agree."""
     k = len(class_losses)
     deviation = class_losses - class_losses.mean()
     length = deviation.norm()

@@ -27,11 +27,17 @@ class LGM(Loss):
     log_variance: Tensor | None
 
     def __init__(
-        self, problem: ClassInfo, *, alpha: float, lam: float, diagonal: bool, dim: int | None
+        self,
+        classes: ClassInfo,
+        *,
+        alpha: float = 0.1,
+        lam: float = 0.01,
+        diagonal: bool = False,
+        dim: int | None = None,
     ) -> None:
-        super().__init__(problem)
+        super().__init__(classes)
         self.alpha, self.lam = alpha, lam
-        means = None if problem.stats is None else problem.stats.mean
+        means = None if classes.stats is None else classes.stats.mean
         self.centres = nn.parameter.UninitializedParameter()
         self.log_variance = nn.parameter.UninitializedParameter() if diagonal else None
         size = dim if means is None else means.shape[1]
@@ -57,7 +63,9 @@ class LGM(Loss):
     def distances(self, features: Tensor) -> Tensor:
         """d_k for every sample and class: N x K."""
         centres = self.centres.to(features.dtype)
-        origin = centres.detach().mean(0)  # taken off both: no distance changes, and the squares keep digits
+        origin = centres.detach().mean(
+            0
+        )  # subtracted from both: no distance changes, and the squares keep their digits
         h, mu = features - origin, centres - origin
         if self.log_variance is None:
             squares = h.square().sum(1, keepdim=True) + mu.square().sum(1) - 2 * h @ mu.T

@@ -1,20 +1,22 @@
-"""The course of a K-vector over training, in bounded memory."""
+"""The K margins over the course of a training, in bounded memory."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from probe.core.class_stats import StatisticsModule
 
-LIMIT = 64
+LIMIT = 64  # snapshots: enough for a curve, whatever the length of the training
 
 
-class History(StatisticsModule):
+class MarginHistory(StatisticsModule):
     """Snapshots at equally spaced steps, fewer than `limit`: when full, every other one is dropped.
 
     All of it is in buffers: a checkpoint holds the course so far, and a pass that must leave no trace (SAM's
-    second one, a rehearsal) leaves none here either.
+    second one, a dry run) leaves none here either.
     """
 
     values: Tensor  # limit x K
@@ -30,6 +32,7 @@ class History(StatisticsModule):
 
     @torch.no_grad()
     def add(self, value: Tensor) -> None:
+        """The K margins after one more step."""
         step, stride, held = self.course.tolist()
         if step % stride == 0:
             self.values[held] = value
@@ -40,7 +43,12 @@ class History(StatisticsModule):
                 self.values[:held] = every_other
         self.course.copy_(torch.tensor([step + 1, stride, held]))
 
-    def as_lists(self) -> dict[str, list]:
-        """For JSON: {"step": [...], "value": [[K numbers], ...]}."""
+    def snapshots(self) -> list[tuple[int, list[float]]]:
+        """(step, the K margins then), in order."""
         _, stride, held = self.course.tolist()
-        return {"step": [stride * i for i in range(held)], "value": self.values[:held].tolist()}
+        return [(stride * i, margins) for i, margins in enumerate(self.values[:held].tolist())]
+
+    def as_lists(self) -> dict[str, list[Any]]:
+        """The same by column: {"step": [...], "value": [[K numbers], ...]}."""
+        snapshots = self.snapshots()
+        return {"step": [step for step, _ in snapshots], "value": [margins for _, margins in snapshots]}

@@ -11,8 +11,8 @@ from probe.core.class_stats import Groups, RunningStats
 from probe.core.theory import optimal_margins
 from probe.errors import UserError
 from probe.losses.adjusted import LogitAdjustment
-from probe.losses.base import ClassInfo, Loss
-from probe.losses.margin_history import History
+from probe.losses.base import ClassInfo, FitContext, Loss, Margins
+from probe.losses.margin_history import MarginHistory
 from probe.losses.same_class_pairs import Partners, pull
 
 
@@ -32,15 +32,22 @@ class MR2(Loss):
     tolerance = 1e-4  # margins closer than this, relatively, do not change a result
 
     def __init__(
-        self, problem: ClassInfo, *, c: float, lam: float, ema: float, p: float, statistics: str
+        self,
+        classes: ClassInfo,
+        *,
+        c: float = 1.0,
+        lam: float = 0.1,
+        ema: float = 0.9,
+        p: float = 2.0,
+        statistics: str = "norms",
     ) -> None:
-        super().__init__(problem)
+        super().__init__(classes)
         self.c, self.lam = c, lam
-        self.stats = RunningStats(problem.num_classes, ema=ema, p=p, kind=statistics)
-        self.exact = problem.stats is not None
-        self.history = History(problem.num_classes)
-        if problem.stats is not None:
-            self.stats.fix(problem.stats)
+        self.stats = RunningStats(classes.num_classes, ema=ema, p=p, kind=statistics)
+        self.exact = classes.stats is not None
+        self.history = MarginHistory(classes.num_classes)
+        if classes.stats is not None:
+            self.stats.fix(classes.stats)
 
     @property
     def mean_norm(self) -> Tensor:
@@ -66,7 +73,18 @@ class MR2(Loss):
         """sbar, over the classes seen so far."""
         return self.spread.sum() / self.stats.seen.sum().clamp(min=1)
 
-    def rows(self) -> ClassAdjustment:
+    def margins(self) -> Margins:
+        return Margins(self.gamma, self.mean_norm, self.spread, self.history.snapshots())
+
+    def remarks(self, context: FitContext) -> list[str]:
+        said = super().remarks(context)
+        if context.exact:
+            said.append(
+                "features are frozen, so MR²'s representation term has no effect; its logit margin acts"
+            )
+        return said
+
+    def adjustment(self) -> ClassAdjustment:
         if not bool(self.stats.seen.any()):
             raise UserError(f"{self.name} has no class statistics yet: give stats=..., or train a step first")
         return ClassAdjustment(scale=1 / self.gamma)
@@ -111,8 +129,8 @@ class ReleasedMR2(MR2):
     count as zero in the sums over classes, so the others' margins start too large.
     """
 
-    def __init__(self, problem: ClassInfo, *, lam: float, ema: float, p: float) -> None:
-        super().__init__(problem, c=1.0, lam=lam, ema=ema, p=p, statistics="norms")
+    def __init__(self, classes: ClassInfo, *, lam: float = 0.1, ema: float = 0.999, p: float = 5.0) -> None:
+        super().__init__(classes, c=1.0, lam=lam, ema=ema, p=p, statistics="norms")
 
     @property
     def gamma(self) -> Tensor:
@@ -139,12 +157,20 @@ class ELM(LogitAdjustment):
 
     degenerate_remark = "all classes have one size, so its logit term is cross-entropy"
 
+    sample_mean = False  # a sample's pull depends on the others of its class
     alpha: Tensor
 
-    def __init__(self, problem: ClassInfo, *, lam: float, alpha: str, alpha_scale: float, tau: float) -> None:
-        super().__init__(problem, tau=tau)
-        assert problem.counts is not None
-        size = problem.prior if alpha.endswith("prior") else problem.counts
+    def __init__(
+        self,
+        classes: ClassInfo,
+        *,
+        lam: float = 0.01,
+        alpha: str = "count",
+        alpha_scale: float = 1.0,
+        tau: float = 1.0,
+    ) -> None:
+        super().__init__(classes, tau=tau)
+        size = classes.prior if alpha.endswith("prior") else classes.required_counts
         margin = alpha_scale * (size.sqrt() if alpha.startswith("sqrt") else size)
         self.lam = lam
         self.register_buffer("alpha", margin, persistent=False)

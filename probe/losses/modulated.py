@@ -37,8 +37,8 @@ class Modulated(MeanLoss, ABC):
 class Focal(Modulated):
     """-(1 - p)^gamma log p"""
 
-    def __init__(self, problem: ClassInfo, *, gamma: float) -> None:
-        super().__init__(problem)
+    def __init__(self, classes: ClassInfo, *, gamma: float = 2.0) -> None:
+        super().__init__(classes)
         self.gamma = gamma
 
     def shape(self, log_p: Tensor) -> Tensor:
@@ -52,10 +52,10 @@ class ClassBalancedFocal(Focal):
 
     weights: Tensor
 
-    def __init__(self, problem: ClassInfo, *, beta: float, gamma: float) -> None:
-        super().__init__(problem, gamma=gamma)
-        assert problem.counts is not None
-        self.register_buffer("weights", effective_weights(problem.counts, beta), persistent=False)
+    def __init__(self, classes: ClassInfo, *, beta: float = 0.9999, gamma: float = 1.0) -> None:
+        super().__init__(classes, gamma=gamma)
+        weights = effective_weights(classes.required_counts, beta)
+        self.register_buffer("weights", weights, persistent=False)
 
     def by_class(self, values: Tensor, targets: Tensor | None = None) -> Tensor:
         weights = self.weights.to(values)
@@ -65,8 +65,8 @@ class ClassBalancedFocal(Focal):
 class GCE(Modulated):
     """(1 - p^q) / q"""
 
-    def __init__(self, problem: ClassInfo, *, q: float) -> None:
-        super().__init__(problem)
+    def __init__(self, classes: ClassInfo, *, q: float = 0.7) -> None:
+        super().__init__(classes)
         self.q = q
 
     def shape(self, log_p: Tensor) -> Tensor:
@@ -76,8 +76,8 @@ class GCE(Modulated):
 class DualFocal(MeanLoss):
     """-(1 - p_y + p_j)^gamma log p_y, p_j the largest probability below p_y (0 if there is none)."""
 
-    def __init__(self, problem: ClassInfo, *, gamma: float) -> None:
-        super().__init__(problem)
+    def __init__(self, classes: ClassInfo, *, gamma: float = 5.0) -> None:
+        super().__init__(classes)
         self.gamma = gamma
 
     def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -98,14 +98,19 @@ class EQL(MeanLoss):
     rare: Tensor
 
     def __init__(
-        self, problem: ClassInfo, *, gamma: float, threshold: float, generator: torch.Generator | None
+        self,
+        classes: ClassInfo,
+        *,
+        gamma: float = 0.9,
+        threshold: float = 0.005,
+        generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(problem)
+        super().__init__(classes)
         self.gamma, self.generator = gamma, generator
-        self.register_buffer("rare", problem.prior < threshold, persistent=False)
+        self.register_buffer("rare", classes.prior < threshold, persistent=False)
 
     def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        # One draw an entry, made where the generator lives (the CPU by default).
+        # One draw per entry, made where the generator lives (the CPU by default).
         device = logits.device if self.generator is None else self.generator.device
         chance = torch.rand(logits.shape, generator=self.generator, device=device).to(logits.device)
         dropped = (chance < self.gamma) & self.rare

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from probe.core import collectives
 from probe.core.class_stats import Groups
+from probe.core.ema import blend
 from probe.losses.base import ClassInfo, Loss
 
 
@@ -25,10 +26,10 @@ class CMIC(Loss):
     centroids: Tensor
     known: Tensor
 
-    def __init__(self, problem: ClassInfo, *, lam: float, beta: float, ema: float) -> None:
-        super().__init__(problem)
+    def __init__(self, classes: ClassInfo, *, lam: float = 0.5, beta: float = 0.1, ema: float = 0.9) -> None:
+        super().__init__(classes)
         self.lam, self.beta, self.ema = lam, beta, ema
-        k = problem.num_classes
+        k = classes.num_classes
         self.register_buffer("centroids", torch.zeros(k, k))
         self.register_buffer("known", torch.zeros(k, dtype=torch.bool))
 
@@ -44,12 +45,8 @@ class CMIC(Loss):
     @torch.no_grad()
     def _move(self, groups: Groups, p: Tensor) -> None:
         self.follow(p.dtype)
-        k = groups.classes
-        old, new = self.centroids[k], groups.means(p).to(self.centroids.dtype)
-        self.centroids[k] = torch.where(
-            self.known[k].unsqueeze(1), self.ema * old + (1 - self.ema) * new, new
-        )
-        self.known[k] = True
+        blend(self.centroids, self.known, groups.classes, groups.means(p), self.ema)
+        self.known[groups.classes] = True
 
     def concentration(self, log_p: Tensor, targets: Tensor) -> Tensor:
         """mean KL(p || Q_y); a class without a centroid contributes 0."""
@@ -73,8 +70,8 @@ class CSR(Loss):
     C_ij = mean over samples of class j of p_i, 0 on the diagonal; classes the batch lacks are zero columns.
     """
 
-    def __init__(self, problem: ClassInfo, *, weight: float) -> None:
-        super().__init__(problem)
+    def __init__(self, classes: ClassInfo, *, weight: float = 1.0) -> None:
+        super().__init__(classes)
         self.weight = weight
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:

@@ -14,19 +14,20 @@ from torch.nn import functional as F
 
 from probe.core import collectives
 from probe.core.class_stats import Groups
+from probe.core.ema import blend
 from probe.losses.base import ClassInfo, Loss
 
 
 class WithTerm(Loss, ABC):
     """CE + lam * term."""
 
-    def __init__(self, problem: ClassInfo, *, lam: float) -> None:
-        super().__init__(problem)
+    def __init__(self, classes: ClassInfo, *, lam: float = 1.0) -> None:
+        super().__init__(classes)
         self.lam = lam
 
     @abstractmethod
     def term(self, features: Tensor, targets: Tensor, groups: Groups) -> Tensor:
-        """The term on the batch of all processes."""
+        """The term on the batch of all processes: N x D features, N targets and their groups."""
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
         plain = collectives.mean(F.cross_entropy(logits, targets, reduction="none"))
@@ -35,17 +36,17 @@ class WithTerm(Loss, ABC):
 
 
 class WithCentres(WithTerm):
-    """A term around one point a class, kept as a buffer that takes its size from the first batch."""
+    """A term around one point per class (K x D), a buffer that takes its size from the first batch."""
 
     centres: Tensor
     known: Tensor
 
-    def __init__(self, problem: ClassInfo, *, lam: float) -> None:
-        super().__init__(problem, lam=lam)
-        means = None if problem.stats is None else problem.stats.mean
-        k = problem.num_classes
+    def __init__(self, classes: ClassInfo, *, lam: float) -> None:
+        super().__init__(classes, lam=lam)
+        means = None if classes.stats is None else classes.stats.mean
+        k = classes.num_classes
         self.register_buffer("centres", torch.zeros(k, 0) if means is None else means.clone())
-        known = torch.zeros(k, dtype=torch.bool) if problem.stats is None else problem.stats.count > 0
+        known = torch.zeros(k, dtype=torch.bool) if classes.stats is None else classes.stats.count > 0
         self.register_buffer("known", known)
 
     def grow(self, features: Tensor) -> None:
@@ -62,8 +63,8 @@ class Center(WithCentres):
     c_k <- c_k - alpha sum_{i in k} (c_k - h_i) / (1 + m_k); no optimiser trains it. Centres start at 0.
     """
 
-    def __init__(self, problem: ClassInfo, *, lam: float, alpha: float) -> None:
-        super().__init__(problem, lam=lam)
+    def __init__(self, classes: ClassInfo, *, lam: float = 0.003, alpha: float = 0.5) -> None:
+        super().__init__(classes, lam=lam)
         self.alpha = alpha
 
     def term(self, features: Tensor, targets: Tensor, groups: Groups) -> Tensor:
@@ -86,17 +87,17 @@ class DROLT(WithCentres):
 
     epsilon: Tensor
 
-    def __init__(self, problem: ClassInfo, *, lam: float, margin: float, ema: float) -> None:
-        super().__init__(problem, lam=lam)
+    def __init__(
+        self, classes: ClassInfo, *, lam: float = 1.0, margin: float = 0.1, ema: float = 0.9
+    ) -> None:
+        super().__init__(classes, lam=lam)
         self.ema = ema
-        self.register_buffer("epsilon", margin * problem.prior.rsqrt(), persistent=False)
+        self.register_buffer("epsilon", margin * classes.prior.rsqrt(), persistent=False)
 
     @torch.no_grad()
     def _move(self, features: Tensor, groups: Groups) -> None:
-        k = groups.classes
-        old, new = self.centres[k], groups.means(features).to(self.centres.dtype)
-        self.centres[k] = torch.where(self.known[k].unsqueeze(1), self.ema * old + (1 - self.ema) * new, new)
-        self.known[k] = True
+        blend(self.centres, self.known, groups.classes, groups.means(features), self.ema)
+        self.known[groups.classes] = True
 
     def term(self, features: Tensor, targets: Tensor, groups: Groups) -> Tensor:
         self.grow(features)
@@ -134,15 +135,23 @@ class Range(WithTerm):
     """
 
     def __init__(
-        self, problem: ClassInfo, *, lam: float, k: int, alpha: float, beta: float, margin: float
+        self,
+        classes: ClassInfo,
+        *,
+        lam: float = 1.0,
+        k: int = 2,
+        alpha: float = 0.5,
+        beta: float = 0.5,
+        margin: float = 5.0,
     ) -> None:
-        super().__init__(problem, lam=lam)
+        super().__init__(classes, lam=lam)
         self.k, self.alpha, self.beta, self.margin = int(k), alpha, beta, margin
 
     def term(self, features: Tensor, targets: Tensor, groups: Groups) -> Tensor:
         return self.alpha * self.within(features, groups) + self.beta * self.between(features, groups)
 
     def within(self, features: Tensor, groups: Groups) -> Tensor:
+        """sum_k H_k."""
         with torch.no_grad():
             i, j, block = self._largest(features, groups)
         distances = (features[i] - features[j]).square().sum(1)
@@ -168,6 +177,7 @@ class Range(WithTerm):
         return i[kept], j[kept], groups.index[i[kept]]
 
     def between(self, features: Tensor, groups: Groups) -> Tensor:
+        """How far the two closest class means of the batch fall short of `margin`; 0 for a single class."""
         means = groups.means(features)
         if len(means) < 2:
             return features.new_zeros(())
@@ -185,8 +195,10 @@ class SupCon(Loss):
     and still counts, as in the released code. Give the rows of several views together, labels repeated.
     """
 
-    def __init__(self, problem: ClassInfo, *, temperature: float, base_temperature: float) -> None:
-        super().__init__(problem)
+    def __init__(
+        self, classes: ClassInfo, *, temperature: float = 0.1, base_temperature: float = 0.07
+    ) -> None:
+        super().__init__(classes)
         self.temperature, self.base_temperature = temperature, base_temperature
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
@@ -203,7 +215,10 @@ class SupCon(Loss):
 
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """|x_i - y_j|^2, all pairs; both are moved to x's mean first, so that the Gram form keeps its digits."""
+    """|x_i - y_j|^2 for all pairs of rows, N x M.
+
+    Both are moved to x's mean first, so that the Gram form keeps its digits.
+    """
     origin = x.detach().mean(0)
     x, y = x - origin, y - origin
     return (x.square().sum(1, keepdim=True) + y.square().sum(1) - 2 * x @ y.T).clamp(min=0)

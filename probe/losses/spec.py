@@ -1,17 +1,30 @@
-"""What the table of methods says about each, and how its parameters are checked. No torch here."""
+"""What the catalogue says about each loss, and how its parameters are checked. No torch here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from math import isfinite
 from typing import Any
 
 from probe.errors import UserError, nearest
 
+# What a parameter stands for, where a caller has to know: it fills the first two in where they are not given.
+HELD_OUT_FREQUENCY = "held-out frequency"  # K numbers: mean held-out probability of each class's own samples
+FEATURE_SIZE = "feature size"  # D
+NORM_ORDER = "norm order"  # p of the class statistics
+
+WORDS = {
+    "takes": ("logits", "cosines"),
+    "needs": ("features", "counts", "gradients"),
+    "frozen": ("exact", "sgd", "no effect"),
+}
+
 
 @dataclass(frozen=True)
 class Parameter:
-    """One option of a method, with what it means and what it may be."""
+    """One option of a loss or method, with what it means and what it may be."""
 
     name: str
     default: Any
@@ -19,6 +32,7 @@ class Parameter:
     low: float | None = None  # smallest allowed number
     high: float | None = None  # largest allowed number
     choices: tuple[str, ...] = ()
+    role: str = ""  # HELD_OUT_FREQUENCY, FEATURE_SIZE, NORM_ORDER, or nothing that callers need to know
 
     def check(self, value: Any, method: str) -> Any:
         """The value, or an error that says what is allowed."""
@@ -45,13 +59,21 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class NeededStats:
+    """Which class statistics a loss takes as its `stats`."""
+
+    p: float  # order of the norm
+    scaled: bool  # of the features as the head sees them (scaled), or as the encoder gives them
+
+
+@dataclass(frozen=True)
 class LossSpec:
-    """One row of the table."""
+    """One row of the catalogue."""
 
     name: str
     title: str
     paper: str
-    implementation: str  # "module:Class" inside probe.losses
+    implementation: str | type[Any]  # "package.module:Class" (built in: "module:Class"), or the class itself
     parameters: tuple[Parameter, ...] = ()
     takes: str = "logits"  # or "cosines": what the first argument of the loss is
     needs: tuple[str, ...] = ()  # of "features", "counts", "gradients"
@@ -61,6 +83,53 @@ class LossSpec:
     soft_targets: bool = False  # accepts N x K probabilities (Mixup, CutMix)
     owns_head: bool = False  # is the classifier a part of the loss?
 
+    def __post_init__(self) -> None:
+        for field, words in WORDS.items():
+            value = getattr(self, field)
+            for word in (value,) if isinstance(value, str) else value:
+                if word not in words:
+                    raise UserError(f'{self.name}: {field} is "{word}"{nearest(word, words)}')
+
     @property
     def defaults(self) -> dict[str, Any]:
+        """The default of every parameter."""
         return {p.name: p.default for p in self.parameters}
+
+    def load(self, home: str = "") -> type[Any]:
+        """The class behind the row; the modules of built-in rows are those of the package `home`."""
+        if not isinstance(self.implementation, str):
+            return self.implementation
+        module, _, name = self.implementation.partition(":")
+        found: type[Any] = getattr(import_module(f"{home}.{module}" if home else module), name)
+        return found
+
+    def row(self) -> dict[str, Any]:
+        """The row in plain values, for lists and JSON."""
+        made = self.implementation
+        place = made if isinstance(made, str) else f"{made.__module__}:{made.__qualname__}"
+        return {**asdict(self), "implementation": place}
+
+    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All parameters: the defaults, replaced by what was given and is allowed."""
+        known = {p.name: p for p in self.parameters}
+        for key in given:
+            if key not in known:
+                hint = nearest(key, known) if known else "; it has none"
+                raise UserError(f'{self.name} has no parameter "{key}"{hint}')
+        return {**self.defaults, **{key: known[key].check(value, self.name) for key, value in given.items()}}
+
+    def parameter_for(self, role: str) -> str | None:
+        """The name of the parameter with this role, if there is one."""
+        return next((p.name for p in self.parameters if p.role == role), None)
+
+    def unfilled(self, role: str, params: Mapping[str, Any]) -> str | None:
+        """The name of the parameter with this role if the (resolved) `params` leave it to the caller."""
+        name = self.parameter_for(role)
+        return name if name is not None and params.get(name) is None else None
+
+    def needed_stats(self, params: Mapping[str, Any]) -> NeededStats | None:
+        """Which class statistics go with these (resolved) parameters; None: it uses none."""
+        if "features" not in self.needs:
+            return None
+        order = self.parameter_for(NORM_ORDER)
+        return NeededStats(p=2.0 if order is None else params[order], scaled=self.owns_head)

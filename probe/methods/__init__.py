@@ -8,10 +8,10 @@ Adding one: a class that overrides some answers of `base.Method`, and a row of `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from probe import losses
+from probe.losses.spec import FEATURE_SIZE
 from probe.methods import catalogue, grammar
 from probe.methods.catalogue import info, inner, names
 
@@ -33,8 +33,8 @@ def make(
     """The method of that name around its loss; `dim` is the feature size, for losses with parameters."""
     name, params = _taken_apart(name, params)
     _, (loss_name, loss_params) = catalogue.resolve(name, params)
-    if "dim" in loss_params and loss_params["dim"] is None:
-        loss_params["dim"] = dim
+    if (wanted := losses.info(loss_name).unfilled(FEATURE_SIZE, loss_params)) is not None:
+        loss_params[wanted] = dim
     loss = losses.make(
         loss_name, num_classes=num_classes, class_counts=class_counts, stats=stats, **loss_params
     )
@@ -55,7 +55,6 @@ def around(loss: Any, name: str, params: Mapping[str, Any], *, class_counts: Any
 
         return Method(loss)
     row = info(name)
-    module, _, cls = row.implementation.partition(":")
     if "counts" in row.needs:
         own["counts"] = class_counts
-    return getattr(import_module(f"probe.methods.{module}"), cls)(loss, **own)
+    return row.load("probe.methods")(loss, **own)

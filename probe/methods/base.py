@@ -40,7 +40,7 @@ class Method(nn.Module):
     @property
     def takes(self) -> str:
         """What the loss takes first: "logits" or "cosines"."""
-        return self.loss.method.takes
+        return self.loss.spec.takes
 
     def stages(self, epochs: int) -> tuple[int, ...]:
         """Epochs of each stage; every stage has its own warm-up and cosine schedule."""

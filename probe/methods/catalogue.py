@@ -75,7 +75,7 @@ def info(name: str) -> LossSpec:
     """The row of one method, a loss or not."""
     if name in _BY_NAME:
         return _BY_NAME[name]
-    if name not in losses.names():
+    if not losses.is_known(name):
         raise UserError(f'there is no method "{name}"{nearest(name, names())}')
     return losses.info(name)
 
@@ -92,11 +92,7 @@ def resolve(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[
         if INNER in given:
             raise UserError(f"{name} is a loss and wraps none; those that wrap one: {', '.join(_BY_NAME)}")
         return {}, (name, losses.catalogue.resolve(name, dict(given)))
-    known = {p.name: p for p in _BY_NAME[name].parameters}
-    for key in given:
-        if key not in known:
-            raise UserError(f'{name} has no parameter "{key}"{nearest(key, known)}')
-    own = {**_BY_NAME[name].defaults, **{k: known[k].check(v, name) for k, v in given.items()}}
+    own = _BY_NAME[name].resolve(given)
     return own, _loss_of(name, own.pop(INNER))
 
 

@@ -24,7 +24,7 @@ class DRW(Method):
     def __init__(self, loss: Any, *, counts: Any, after: float, beta: float) -> None:
         """`counts` are the K class counts; `loss` must give the loss of each sample (`losses`)."""
         super().__init__(loss)
-        if not hasattr(loss, "losses"):
+        if not loss.sample_mean:
             raise UserError(f"drw weights samples, and {loss.name} is not a mean over samples")
         counts = torch.as_tensor(counts).to(torch.float64).clamp(min=1)
         self.after = after

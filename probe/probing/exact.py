@@ -1,8 +1,8 @@
 """Learning a head on frozen features: one table of solvers, each a function of the same problem.
 
 A method that is convex on frozen features is *data* for the exact solver (see `probe.core.adjustment`): this
-module only asks the loss for its rows. Hyper-parameters come from the validation rows; the head that is kept
-is fitted to training and validation rows together.
+module only asks the loss for its adjustment. Hyper-parameters come from the validation rows; the head that is
+kept is fitted to training and validation rows together.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from probe.core.scaling import FeatureMatrix, Scaling
 from probe.errors import UserError, nearest
 from probe.evaluation import groups, metrics
 from probe.heads.fitted import FittedHead
+from probe.losses.spec import HELD_OUT_FREQUENCY
 from probe.probing import robust
 from probe.recipe import MethodConfig, Recipe, SolverConfig
 from probe.runs.inputs import RunInputs
@@ -79,11 +80,11 @@ class ProbeProblem:
     def loss(self, method: MethodConfig, rows: NDArray[np.int64] | None = None) -> Any:
         """The method's loss, with the counts and statistics of these rows only."""
         y = self.y if rows is None else self.y[rows]
-        stats, row = None, losses.info(method.name)
-        if "features" in row.needs:
-            p = losses.catalogue.resolve(method.name, method.params).get("p", 2.0)
-            seen = self.X if row.owns_head else self.raw  # a classifier is where the features are scaled to
-            stats = ClassStats.from_features(part(seen, rows), y, self.num_classes, p=p)
+        stats, spec = None, losses.info(method.name)
+        needed = spec.needed_stats(spec.resolve(method.params))
+        if needed is not None:
+            seen = self.X if needed.scaled else self.raw
+            stats = ClassStats.from_features(part(seen, rows), y, self.num_classes, p=needed.p)
         counts = np.bincount(y, minlength=self.num_classes)
         return losses.make(
             method.name, num_classes=self.num_classes, class_counts=counts, stats=stats, **method.params
@@ -161,7 +162,7 @@ def _lbfgs(problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, he
     known = {"l2": record["l2"], "sample_weight": problem.sample_weight, "basis": problem.basis}
     robust.settle(loss, problem.X, problem.y, **known)
     solution = logistic.fit(
-        problem.X, problem.y, problem.num_classes, rows=loss.rows(), tol=solver.tol, **known
+        problem.X, problem.y, problem.num_classes, adjustment=loss.adjustment(), tol=solver.tol, **known
     )
     record |= {"objective": solution.objective, "iterations": solution.iterations, "status": solution.status}
     return Fit(_linear(problem, solution), record, loss)
@@ -174,11 +175,12 @@ def _paths(problem: ProbeProblem, method: MethodConfig) -> Callable[[NDArray[np.
     """
 
     def path(kept: NDArray[np.int64]) -> Callable[[Sequence[float]], Sequence[LinearSolution]]:
-        rows = problem.loss(method, kept).rows()
+        adjustment = problem.loss(method, kept).adjustment()
         X, y = part(problem.X, kept), problem.y[kept]
-        return partial(
-            logistic.LogisticSolver(X, y, problem.num_classes, rows=rows, basis=problem.basis).path, tol=ROUGH
+        solver = logistic.LogisticSolver(
+            X, y, problem.num_classes, adjustment=adjustment, basis=problem.basis
         )
+        return partial(solver.path, tol=ROUGH)
 
     return path
 
@@ -192,11 +194,12 @@ def with_frequency(
     cross-fitting lets every training row be such a sample once.
     """
     name, params = methods.catalogue.resolve(method.name, method.params)[1]  # of the loss inside
-    if params.get("frequency", ()) is not None:
+    wanted = losses.info(name).unfilled(HELD_OUT_FREQUENCY, params)
+    if wanted is None:
         return method
     l2 = strength(problem, solver, held, _paths(problem, PLAIN))["l2"]
     _, own = groups.crossfit(problem.y, problem.num_classes, held_out_probabilities(problem, l2))
-    filled = {**params, "frequency": np.maximum(own, 1e-3).tolist()}
+    filled = {**params, wanted: np.maximum(own, 1e-3).tolist()}
     if name == method.name:
         return MethodConfig(name=name, **filled)
     return MethodConfig(

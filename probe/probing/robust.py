@@ -22,8 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from probe.errors import UserError
-from probe.losses.base import Loss
-from probe.losses.class_dro import DRO
+from probe.losses.base import Loss, WorstClass
 from probe.solve import logistic
 from probe.solve.basis import Basis
 from probe.solve.inputs import as_labels, as_weights
@@ -59,22 +58,23 @@ def settle(
     tol: float = TOL,
     max_rounds: int = MAX_ROUNDS,
 ) -> None:
-    """Move a robust loss's class weights to the saddle point, so that `loss.rows()` is its exact problem.
+    """Move a robust loss's class weights to the saddle point: then `loss.adjustment()` is its exact problem.
 
-    Other losses know their rows beforehand and are left as they are.
+    Other losses know their adjustment beforehand and are left as they are.
 
     >>> settle(loss, X, y, l2=1.0, basis=basis)
-    >>> solution = logistic.fit(X, y, 37, l2=1.0, rows=loss.rows(), basis=basis)
+    >>> solution = logistic.fit(X, y, 37, l2=1.0, adjustment=loss.adjustment(), basis=basis)
     """
-    if not isinstance(loss, DRO):
+    worst = loss.worst_class()
+    if worst is None:
         return
-    saddle = _Saddle(loss, X, y, l2, sample_weight, basis)
+    saddle = _Saddle(loss, worst, X, y, l2, sample_weight, basis)
     best = saddle.at(saddle.start, None)
     step = 1.0
     for _ in range(max_rounds):
         if best.settled <= tol:
             return
-        towards = loss.sharpness * best.class_losses - best.log_q
+        towards = worst.sharpness * best.class_losses - best.log_q
         new = saddle.at(torch.log_softmax(best.log_q + step * towards, 0), best.solution)
         # The lower value is concave in q: a step that does not raise it was too long.
         if new.lower > best.lower:
@@ -82,13 +82,22 @@ def settle(
         else:
             step /= 2
     raise UserError(
-        f"{loss.name} did not settle in {max_rounds} rounds (sharpness {loss.sharpness:g}): lower sharpness"
+        f"{loss.name} did not settle in {max_rounds} rounds (sharpness {worst.sharpness:g}): lower sharpness"
     )
 
 
 class _Saddle:
-    def __init__(self, loss: DRO, X: Any, y: Any, l2: float, sample_weight: Any, basis: Basis | None) -> None:
-        self.loss, self.X, self.l2 = loss, X, l2
+    def __init__(
+        self,
+        loss: Loss,
+        worst: WorstClass,
+        X: Any,
+        y: Any,
+        l2: float,
+        sample_weight: Any,
+        basis: Basis | None,
+    ) -> None:
+        self.loss, self.worst, self.X, self.l2 = loss, worst, X, l2
         self.basis = Basis(X) if basis is None else basis
         self.y = as_labels(y, loss.num_classes, len(X))
         weight = as_weights(sample_weight, len(X))
@@ -99,14 +108,13 @@ class _Saddle:
 
     def at(self, log_q: Tensor, init: LinearSolution | None) -> Round:
         loss, n = self.loss, float(self.size.sum())
-        loss.weights = log_q.exp()
-        loss.size = self.size
+        self.worst.set_weights(log_q.exp(), self.size)
         solution = logistic.fit(
             self.X,
             self.y,
             loss.num_classes,
             l2=self.l2,
-            rows=loss.rows(),
+            adjustment=loss.adjustment(),
             sample_weight=self.weight,
             basis=self.basis,
             init=init,
@@ -116,8 +124,8 @@ class _Saddle:
         plain = torch.bincount(self.y, weights=losses, minlength=loss.num_classes) / self.size.clamp(
             min=1e-300
         )
-        raised = plain + loss.adjustment.double()
-        q, t, k = log_q.exp(), loss.sharpness, int(self.present.sum())
+        raised = plain + self.worst.offset.double()
+        q, t, k = log_q.exp(), self.worst.sharpness, int(self.present.sum())
         penalty = solution.objective - n * float((q * plain).sum())
         spread = float((q * torch.where(self.present, log_q + math.log(k), 0)).sum()) / t
         lower = penalty + n * (float((q * raised).sum()) - spread)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from probe import data
 from probe.data import duplicates
+from probe.losses.base import FitContext, Margins
 from probe.probing.exact import Fit, ProbeProblem
 from probe.recipe import Recipe
 from probe.runs.inputs import RunInputs, device
@@ -72,13 +73,10 @@ def remarks_and_margins(
 ) -> dict[str, Any]:
     """What a reader must know to read the numbers right (`said` is more of it), and MR²'s margins if any."""
     loss = fits[0].loss
-    notes = [getattr(loss, "remark", None)]
-    if recipe.method.name.startswith("mr2") and recipe.solver.name == "lbfgs" and not recipe.finetune:
-        notes.append("features are frozen, so MR²'s representation term has no effect; its logit margin acts")
-    if recipe.method.name == "dro" and recipe.solver.l2 is None and recipe.solver.name == "lbfgs":
-        notes.append(
-            "dro: the strength was chosen with equal class weights, before they moved to the worst class"
-        )
+    context = FitContext(
+        exact=recipe.solver.name == "lbfgs" and not recipe.finetune, l2_chosen=recipe.solver.l2 is None
+    )
+    notes: list[str | None] = [] if loss is None else [*loss.remarks(context)]
     gaps = [fit.record["gap"] for fit in fits if "gap" in fit.record]
     if gaps:
         from probe.train import final_check
@@ -98,30 +96,27 @@ def remarks_and_margins(
     skipped = sum(len(f.skipped) for f in material.features.values())
     if skipped:
         notes.append(f"{skipped} images could not be read and were left out")
-    has_margins = hasattr(loss, "gamma") and hasattr(loss, "spread")
-    return {"remarks": [n for n in notes if n], "margins": margins(problem, loss) if has_margins else None}
+    found = None if loss is None else loss.margins()
+    return {
+        "remarks": [n for n in notes if n],
+        "margins": None if found is None else margins(problem.class_names, found),
+    }
 
 
-def margins(problem: ProbeProblem, loss: Any) -> dict[str, Any]:
+def margins(class_names: Sequence[str], found: Margins) -> dict[str, Any]:
     """Every class's margin and the statistics behind it, the extremes first."""
-    columns = zip(problem.class_names, loss.gamma, loss.mean_norm, loss.spread, strict=True)
+    columns = zip(class_names, found.gamma, found.mean_norm2, found.spread2, strict=True)
     by_class = [
         {"name": name, "gamma": float(g), "mean_norm2": float(m), "spread2": float(s)}
         for name, g, m, s in columns
     ]
-    order = loss.gamma.argsort().tolist()
+    order = found.gamma.argsort().tolist()
     ends = {"smallest": by_class[order[0]], "largest": by_class[order[-1]]}
     return {
         **{w: {"class": r["name"], "gamma": r["gamma"]} for w, r in ends.items()},
         "by_class": by_class,
-        "history": _history(loss),
+        "history": [
+            {"step": step, "gamma": [float(f"{gamma:.5g}") for gamma in gammas]}
+            for step, gammas in found.history
+        ],
     }
-
-
-def _history(loss: Any) -> list[dict[str, Any]]:
-    """The margins at equally spaced steps of a training; none where they were exact from the start."""
-    course = loss.history.as_lists()
-    return [
-        {"step": step, "gamma": [float(f"{gamma:.5g}") for gamma in gammas]}
-        for step, gammas in zip(course["step"], course["value"], strict=True)
-    ]

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from probe import losses, methods
+from probe import methods
 from probe.errors import UserError
 from probe.evaluation import predictions
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
@@ -201,7 +201,7 @@ def check(recipe: Recipe) -> None:
         check_recipe(recipe, from_scratch=from_scratch(recipe))
     else:
         method = methods.info(recipe.method.name)
-        if method not in losses.catalogue.METHODS:
+        if methods.catalogue.wraps(method.name):
             raise UserError(f"{method.name} is trained: use --solver sgd, or --finetune")
         exact.check(recipe.method, recipe.solver)
     unused_settings.check(recipe)

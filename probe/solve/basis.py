@@ -46,7 +46,8 @@ class Basis:
     """Centre, rotation and spectrum of a feature matrix; build it once, pass it to every solve.
 
     >>> basis = Basis(X)
-    >>> erm, margin = (fit(X, y, 37, l2=1.0, rows=r, basis=basis) for r in (None, mr2_rows))
+    >>> erm = fit(X, y, 37, l2=1.0, basis=basis)
+    >>> margin = fit(X, y, 37, l2=1.0, adjustment=mr2.adjustment(), basis=basis)
     """
 
     mean: Tensor  # D, float64

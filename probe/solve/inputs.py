@@ -97,7 +97,7 @@ def as_weights(sample_weight: Any, n: int, *, device: torch.device | str = "cpu"
     return weights
 
 
-def as_strengths(l2s: Sequence[float]) -> list[float]:
+def as_l2s(l2s: Sequence[float]) -> list[float]:
     """Penalties l2 > 0; without one, separable data have no optimum."""
     values = [float(v) for v in l2s]
     for value in values:

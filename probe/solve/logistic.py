@@ -1,4 +1,4 @@
-"""Multinomial logistic regression of the row family, solved exactly.
+"""Multinomial logistic regression with class adjustments, solved exactly.
 
     minimise  sum_i v_i CE(a_i (W h_i + b) + c_i, y_i) + l2/2 |W|²          (bias not penalised)
 
@@ -7,7 +7,7 @@ Passes run in float32 on large data; every solution is judged, and if need be fi
 
 >>> basis = Basis(X)                                   # the expensive part, once for these features
 >>> erm = fit(X, y, 37, l2=1.0, basis=basis)
->>> heads = path(X, y, 37, [100.0, 10.0, 1.0], rows=mr2_rows, basis=basis)
+>>> heads = path(X, y, 37, [100.0, 10.0, 1.0], adjustment=mr2.adjustment(), basis=basis)
 
 Adding one vector to all classes' weights changes no probability; the penalty makes the weights sum to 0 over
 classes, and of the equivalent biases the one with mean 0 is returned. A class without a row takes no part:
@@ -29,9 +29,9 @@ from torch import Tensor
 from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
 from probe.solve.basis import Basis
-from probe.solve.inputs import FeatureRows, as_labels, as_strengths, as_weights
+from probe.solve.inputs import FeatureRows, as_l2s, as_labels, as_weights
 from probe.solve.lbfgs import LbfgsResult, Memory, minimise
-from probe.solve.objective import AdjustedObjective, Evaluator, Resident, Streamed
+from probe.solve.objective import BlockCrossEntropy, Evaluator, Resident, Streamed
 from probe.solve.solution import ABSENT_BIAS, LinearSolution
 
 __all__ = ["Basis", "LinearSolution", "LogisticSolver", "fit", "path"]
@@ -50,7 +50,7 @@ def fit(
     num_classes: int,
     *,
     l2: float,
-    rows: ClassAdjustment | None = None,
+    adjustment: ClassAdjustment | None = None,
     sample_weight: Any = None,
     basis: Basis | None = None,
     init: LinearSolution | None = None,
@@ -58,7 +58,9 @@ def fit(
     max_iter: int = MAX_ITER,
 ) -> LinearSolution:
     """One head. X is N x D (tensor, array or cached matrix), y holds N labels in 0..num_classes-1."""
-    solver = LogisticSolver(X, y, num_classes, rows=rows, sample_weight=sample_weight, basis=basis)
+    solver = LogisticSolver(
+        X, y, num_classes, adjustment=adjustment, sample_weight=sample_weight, basis=basis
+    )
     return solver.solve([l2], init=init, tol=tol, max_iter=max_iter)[0]
 
 
@@ -68,7 +70,7 @@ def path(
     num_classes: int,
     l2s: Sequence[float],
     *,
-    rows: ClassAdjustment | None = None,
+    adjustment: ClassAdjustment | None = None,
     sample_weight: Any = None,
     basis: Basis | None = None,
     init: LinearSolution | None = None,
@@ -84,7 +86,9 @@ def path(
     iterations; values far apart share passes when a pass is what costs (a GPU, streamed features).
     `progress(n)` is called as values are finished.
     """
-    solver = LogisticSolver(X, y, num_classes, rows=rows, sample_weight=sample_weight, basis=basis)
+    solver = LogisticSolver(
+        X, y, num_classes, adjustment=adjustment, sample_weight=sample_weight, basis=basis
+    )
     return solver.path(l2s, init=init, tol=tol, max_iter=max_iter, block=block, progress=progress)
 
 
@@ -111,7 +115,7 @@ class LogisticSolver:
         y: Any,
         num_classes: int,
         *,
-        rows: ClassAdjustment | None = None,
+        adjustment: ClassAdjustment | None = None,
         sample_weight: Any = None,
         basis: Basis | None = None,
     ) -> None:
@@ -119,17 +123,17 @@ class LogisticSolver:
         self.num_classes = num_classes
         labels = as_labels(y, num_classes, self.features.shape[0])
         weight = as_weights(sample_weight, self.features.shape[0])
-        rows = _checked(rows or ClassAdjustment(), num_classes)
-        self.present = _present(labels, weight, rows, num_classes)
+        adjustment = _checked(adjustment or ClassAdjustment(), num_classes)
+        self.present = _present(labels, weight, adjustment, num_classes)
         self.basis = _fitting(basis, self.features)
         weight = _without_absent(weight, labels, self.present, num_classes)
         position = torch.zeros(num_classes, dtype=torch.int64)
         position[self.present] = torch.arange(len(self.present))
         device = self.basis.device
         loss = partial(
-            AdjustedObjective,
+            BlockCrossEntropy,
             position[labels].to(device),
-            _restricted(rows, self.present),
+            _restricted(adjustment, self.present),
             None if weight is None else weight.to(device),
         )
         self._judge = Streamed(self.basis, self.features, loss(torch.float64))
@@ -147,7 +151,7 @@ class LogisticSolver:
         block: int | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> list[LinearSolution]:
-        values = as_strengths(l2s)
+        values = as_l2s(l2s)
         order = sorted(set(values), reverse=True)
         block = block or self._block(order)
         solved: dict[float, LinearSolution] = {}
@@ -163,7 +167,7 @@ class LogisticSolver:
         self, l2s: Sequence[float], *, init: LinearSolution | None = None, tol: float, max_iter: int
     ) -> list[LinearSolution]:
         """Some values in one pass."""
-        values = as_strengths(l2s)
+        values = as_l2s(l2s)
         l2 = torch.tensor(values, dtype=torch.float64, device=self.basis.device)
         theta = torch.stack([self._start(value, init) for value in values])
         memory = self._memory.map(lambda t: t[-1:].expand(len(values), -1, -1))
@@ -249,26 +253,28 @@ def _fitting(basis: Basis | None, features: FeatureRows) -> Basis:
     return basis
 
 
-def _checked(rows: ClassAdjustment, num_classes: int) -> ClassAdjustment:
+def _checked(adjustment: ClassAdjustment, num_classes: int) -> ClassAdjustment:
     k = num_classes
     for name, shapes in (("scale", [(k,)]), ("shift", [(k,), (k, k)]), ("weight", [(k,)])):
-        value = getattr(rows, name)
+        value = getattr(adjustment, name)
         if value is not None and tuple(value.shape) not in shapes:
-            raise UserError(f"rows.{name} has shape {tuple(value.shape)}, {k} classes need {shapes[-1]}")
+            raise UserError(
+                f"adjustment.{name} has shape {tuple(value.shape)}, {k} classes need {shapes[-1]}"
+            )
     for name, value, ok in (
-        ("scale", rows.scale, lambda v: v > 0),
-        ("weight", rows.weight, lambda v: v >= 0),
+        ("scale", adjustment.scale, lambda v: v > 0),
+        ("weight", adjustment.weight, lambda v: v >= 0),
     ):
         if value is not None and not bool((ok(value) & value.isfinite()).all()):
-            raise UserError(f"rows.{name} must be finite and positive for every class")
-    return rows
+            raise UserError(f"adjustment.{name} must be finite and positive for every class")
+    return adjustment
 
 
-def _present(labels: Tensor, weight: Tensor | None, rows: ClassAdjustment, num_classes: int) -> Tensor:
+def _present(labels: Tensor, weight: Tensor | None, adjustment: ClassAdjustment, num_classes: int) -> Tensor:
     """Classes with a row that counts."""
     count = torch.bincount(labels, weights=weight, minlength=num_classes).double()
-    if rows.weight is not None:
-        count = count * rows.weight.to(count)
+    if adjustment.weight is not None:
+        count = count * adjustment.weight.to(count)
     present = (count > 0).nonzero().flatten()
     if len(present) < 2:
         raise UserError(f"{len(present)} class has rows (of {num_classes}): a classifier needs at least two")
@@ -286,11 +292,11 @@ def _without_absent(
     return counted[labels].double() * (1.0 if weight is None else weight)
 
 
-def _restricted(rows: ClassAdjustment, present: Tensor) -> ClassAdjustment:
+def _restricted(adjustment: ClassAdjustment, present: Tensor) -> ClassAdjustment:
     def part(t: Tensor | None) -> Tensor | None:
         return None if t is None else t.cpu()[present]
 
-    shift = part(rows.shift)
+    shift = part(adjustment.shift)
     if shift is not None and shift.ndim == 2:
         shift = shift[:, present]
-    return ClassAdjustment(part(rows.scale), shift, part(rows.weight))
+    return ClassAdjustment(part(adjustment.scale), shift, part(adjustment.weight))

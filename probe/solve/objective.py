@@ -1,4 +1,4 @@
-"""The objective of the row family, and its two evaluators.
+"""The objective of adjusted logistic regression, and its two evaluators.
 
     f(W, b) = sum_i v_i CE(a_i (W h_i + b) + c_i, y_i) + l2/2 |W|²
 
@@ -25,11 +25,15 @@ from probe.solve.basis import Basis, rows_at_once
 from probe.solve.inputs import FeatureRows
 
 
-class AdjustedObjective:
-    """v CE(a z + c) for blocks of logits, accurate for rows that are already fitted to the last digit."""
+class BlockCrossEntropy:
+    """v CE(a z + c) of blocks of logits, with gradient and curvature: what `probe.core.adjustment` declares.
+
+    It is not that module's code because it has B heads at once with the samples last, and because it must
+    stay accurate for samples that are fitted to the last digit, where a loss of 1e-20 still has a gradient.
+    """
 
     def __init__(
-        self, targets: Tensor, rows: ClassAdjustment, sample_weight: Tensor | None, dtype: torch.dtype
+        self, targets: Tensor, adjustment: ClassAdjustment, sample_weight: Tensor | None, dtype: torch.dtype
     ) -> None:
         def cast(t: Tensor) -> Tensor:
             return t.to(device=targets.device, dtype=dtype)
@@ -38,12 +42,12 @@ class AdjustedObjective:
         self.dtype = dtype
         # far above the smallest normal number: arithmetic on denormals is many times slower
         self.floor = -60.0 if dtype == torch.float32 else -300.0
-        self.shift = None if rows.shift is None else cast(rows.shift)
-        self.scale = None if rows.scale is None else cast(rows.scale)[targets]
-        weight = None if rows.weight is None else cast(rows.weight)[targets]
+        self.shift = None if adjustment.shift is None else cast(adjustment.shift)
+        self.scale = None if adjustment.scale is None else cast(adjustment.scale)[targets]
+        weight = None if adjustment.weight is None else cast(adjustment.weight)[targets]
         if sample_weight is not None:
             weight = cast(sample_weight) if weight is None else weight * cast(sample_weight)
-        self.weight = None if weight is None else weight
+        self.weight = weight
 
     def __call__(self, z: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """For B x K x n logits of rows from `start` on: the B sums of losses, df/dz (B x K x n), and the
@@ -133,7 +137,7 @@ class Resident:
 
     patience = 0.4  # another value costs N x K operations, against N x D x K for the products
 
-    def __init__(self, rows: Tensor, loss: AdjustedObjective) -> None:
+    def __init__(self, rows: Tensor, loss: BlockCrossEntropy) -> None:
         self.rows, self.loss = rows, loss
         self.dtype = rows.dtype
 
@@ -186,7 +190,7 @@ class Streamed:
 
     patience = 0.9  # every value is a pass over the data
 
-    def __init__(self, basis: Basis, features: FeatureRows, loss: AdjustedObjective) -> None:
+    def __init__(self, basis: Basis, features: FeatureRows, loss: BlockCrossEntropy) -> None:
         self.basis, self.features, self.loss = basis, features, loss
         self.dtype = loss.dtype
 

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from probe.core.adjustment import ClassAdjustment
 from probe.solve.basis import eigh
-from probe.solve.inputs import FeatureRows, as_labels, as_strengths, as_weights
+from probe.solve.inputs import FeatureRows, as_l2s, as_labels, as_weights
 
 BLOCK = 16_384
 
@@ -43,7 +43,7 @@ class RidgeHead:
 class Ridge:
     """One data set, decomposed; `path` then gives a head for each strength at once.
 
-    Of `rows` only the class weights mean something to a squared loss.
+    Of the `adjustment` only the class weights mean something to a squared loss.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Ridge:
         y: Any,
         num_classes: int,
         *,
-        rows: ClassAdjustment | None = None,
+        adjustment: ClassAdjustment | None = None,
         sample_weight: Any = None,
     ) -> None:
         features = FeatureRows(X)
@@ -61,8 +61,8 @@ class Ridge:
         labels = as_labels(y, num_classes, n)
         weight = as_weights(sample_weight, n)
         weight = torch.ones(n, dtype=torch.float64) if weight is None else weight
-        if rows is not None and rows.weight is not None:
-            weight = weight * rows.weight.to(weight)[labels]
+        if adjustment is not None and adjustment.weight is not None:
+            weight = weight * adjustment.weight.to(weight)[labels]
         self.dtype = features.dtype
         self.prior = torch.bincount(labels, weight, minlength=num_classes) / weight.sum()
         self.mean = _weighted_sum(features, weight[:, None])[0] / weight.sum()
@@ -77,7 +77,7 @@ class Ridge:
 
     def path(self, l2s: Sequence[float]) -> list[RidgeHead]:
         heads = []
-        for l2 in as_strengths(l2s):
+        for l2 in as_l2s(l2s):
             w = (self.rotated / (self.spectrum + l2)) @ self.vectors.T
             heads.append(RidgeHead(w.to(self.dtype), (self.prior - w @ self.mean).to(self.dtype), l2))
         return heads

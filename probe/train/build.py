@@ -69,7 +69,7 @@ def make_method(
 
 def make_head(method: Method, settings: TrainConfig, *, dim: int, num_classes: int, seed: int) -> Head:
     """The head that the settings name, or the one that the method's loss takes."""
-    if method.loss.method.owns_head:
+    if method.loss.spec.owns_head:
         return OwnHead(method.loss, dim)
     kind = settings.head
     if kind == "auto":

@@ -86,7 +86,7 @@ def gap(
     X: Tensor | FeatureMatrix,
     y: NDArray[np.int64],
     num_classes: int,
-    rows: ClassAdjustment,
+    adjustment: ClassAdjustment,
     head: tuple[Tensor, Tensor],
     *,
     l2: float,
@@ -95,11 +95,12 @@ def gap(
     """An upper bound, certified, of (objective / optimum - 1) of a linear head (K x D weight, K bias)."""
     weight, bias = (t.double() for t in head)
     here = LinearSolution(weight, bias, l2, 0.0, 0.0, 0, "trained")
-    solver = logistic.LogisticSolver(X, y, num_classes, rows=rows, basis=basis)
+    solver = logistic.LogisticSolver(X, y, num_classes, adjustment=adjustment, basis=basis)
     best = solver.solve([l2], init=here, tol=CLOSE, max_iter=logistic.MAX_ITER)[0]
     least = best.objective - best.gap
     total, targets = l2 / 2 * float(weight.square().sum()), torch.as_tensor(np.asarray(y))
     for first, block in FeatureRows(X).blocks(BLOCK, torch.float64, weight.device):
-        losses, weights = rows.losses(torch.addmm(bias, block, weight.T), targets[first : first + len(block)])
+        logits, labels = torch.addmm(bias, block, weight.T), targets[first : first + len(block)]
+        losses, weights = adjustment.losses(logits, labels)
         total += float((losses if weights is None else weights * losses).sum())
     return max(0.0, total / least - 1)

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
@@ -25,6 +24,8 @@ from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling
 from probe.errors import UserError
 from probe.heads import Head, Linear, export
 from probe.heads.fitted import FittedHead
+from probe.losses.adjusted import AdjustedCrossEntropy
+from probe.losses.base import ClassInfo, Loss
 from probe.methods.base import Method
 from probe.recipe.train_settings import TrainConfig
 from probe.train import final_check, optim
@@ -85,10 +86,10 @@ def probe_sgd(
     record |= {"epochs": len(progress.epochs), "loss": progress.epochs[-1]["loss"]}
     if progress.best is not None:
         record["best_epoch"] = progress.best["epoch"]
-    if job.rows is not None and l2 > 0 and job.loss.name == job.config.name:
+    if job.adjustment is not None and l2 > 0 and job.loss.name == job.config.name:
         weights = (head.tensors["weight"], head.tensors["bias"])
         record["gap"] = final_check.gap(
-            job.X, job.y, problem.num_classes, job.rows, weights, l2=l2, basis=problem.basis
+            job.X, job.y, problem.num_classes, job.adjustment, weights, l2=l2, basis=problem.basis
         )
     return Fit(head, record, job.loss)
 
@@ -105,11 +106,11 @@ class SgdJob:
     X: Tensor | FeatureMatrix  # n x D: the rows that are trained on, as the exact solver sees them
     y: NDArray[np.int64]
     names: list[str]
-    loss: Any  # a `probe.losses.base.Loss`: the one inside the method
+    loss: Loss  # the one inside the method
     method: Method
     head: Head
     conditioning: Scaling  # of the features; see the top of this file
-    rows: ClassAdjustment | None  # of the convex problem of a linear head and the loss; None: not convex
+    adjustment: ClassAdjustment | None  # of a linear head and the loss; None: their problem is not convex
 
     @classmethod
     def of(
@@ -128,12 +129,12 @@ class SgdJob:
         used = loss if settings.head == "adapter" else frozen_loss(loss)
         method = make_method(config, num_classes=problem.num_classes, labels=y, dim=X.shape[1], loss=used)
         head = make_head(method, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
-        convex = isinstance(head, Linear) and isinstance(used, FrozenLoss)
-        scale = used.scale if convex else None
-        conditioning = _conditioning(X, scale) if isinstance(head, Linear) else NEUTRAL
-        rows = loss.rows() if convex else None
-        names = problem.names(kept)
-        return cls(problem, config, settings, held, seed, X, y, names, loss, method, head, conditioning, rows)
+        conditioning, adjustment = NEUTRAL, None
+        if isinstance(head, Linear):
+            conditioning = _conditioning(X, used.scale if isinstance(used, FrozenLoss) else None)
+            adjustment = loss.adjustment() if isinstance(used, FrozenLoss) else None
+        built = (X, y, problem.names(kept), loss, method, head, conditioning, adjustment)
+        return cls(problem, config, settings, held, seed, *built)
 
     def decay(self, l2: float | None) -> tuple[float, float]:
         """The weight decay of a step, and the l2 penalty that it stands for in the exact objective.
@@ -144,7 +145,7 @@ class SgdJob:
         """
         given, spread = self.settings.weight_decay, self.conditioning.spread
         size = 1.0 if spread is None else float(spread[0])
-        weight = None if self.rows is None else self.rows.weight
+        weight = None if self.adjustment is None else self.adjustment.weight
         mass = len(self.y) if weight is None else float(weight[torch.from_numpy(self.y)].sum())
         decay = optim.DEFAULTS["sgd"].weight_decay if l2 is None else l2 / (mass * size**2)
         decay = decay if given is None else given
@@ -193,7 +194,7 @@ class SgdJob:
         return replace(head, tensors={"weight": weight, "bias": head.tensors["bias"] - weight @ mean})
 
 
-def inner_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int64]) -> Any:
+def inner_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int64]) -> Loss:
     """The loss inside the method, with the exact statistics of these rows."""
     from probe import methods
     from probe.recipe import MethodConfig
@@ -202,54 +203,40 @@ def inner_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int
     return problem.loss(MethodConfig(name=name, **params), rows)
 
 
-class FrozenLoss(nn.Module):
-    """A loss as its declared rows: on frozen features they are all of it, because representation terms are
+class FrozenLoss(AdjustedCrossEntropy):
+    """A loss as its adjustment: on frozen features that is all of it, because representation terms are
     constants. It leaves out the input checks of a loss: a step takes a millisecond here."""
 
-    scale: Tensor | None
-    shift: Tensor | None
-    weight: Tensor | None
-
-    def __init__(self, loss: Any, declared: ClassAdjustment) -> None:
-        super().__init__()
-        self.method, self.name, self.num_classes = loss.method, loss.name, loss.num_classes
-        for name in ("scale", "shift", "weight"):
-            value = getattr(declared, name)
-            self.register_buffer(name, None if value is None else value.float(), persistent=False)
-
-    def rows(self) -> ClassAdjustment:
-        return ClassAdjustment(self.scale, self.shift, self.weight)
-
-    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        return self.rows().losses(logits, targets)
-
-    def start_epoch(self, epoch: int, epochs: int) -> None:
-        """Rows are the same in every epoch."""
+    def __init__(self, loss: Loss, declared: ClassAdjustment) -> None:
+        parts = (declared.scale, declared.shift, declared.weight)
+        single = ClassAdjustment(*(None if part is None else part.float() for part in parts))
+        super().__init__(ClassInfo(loss.spec, loss.num_classes, None, None), single)
 
     def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
-        if self.weight is None and collectives.processes() == 1:
-            return F.cross_entropy(self.rows().adjust(logits, targets), targets)
+        if collectives.processes() == 1:
+            return self.adjustment().cross_entropy(logits, targets)
         return collectives.mean(*self.losses(logits, targets))
 
 
-def frozen_loss(loss: Any) -> Any:
-    """The loss as its rows, where it declares some that do not change during training; else itself."""
-    declared = loss.rows() if loss.rows_stay else None
+def frozen_loss(loss: Loss) -> Loss:
+    """The loss as its adjustment, where it has one that does not change during training; else itself."""
+    declared = loss.adjustment() if loss.constant_adjustment else None
     return loss if declared is None else FrozenLoss(loss, declared)
 
 
 def _l2(
     problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
 ) -> dict[str, Any]:
-    """The given penalty, or the one that validates best with the exact solver: with the method's rows or,
-    where it has none, plain cross-entropy's. The penalty belongs to the features more than to the loss."""
+    """The given penalty, or the one that validates best with the exact solver: with the method's
+    adjustment or, where it has none, with plain cross-entropy. It belongs to the features more than to the
+    loss."""
     from probe.probing import exact
     from probe.solve import logistic
 
     def path(kept: NDArray[np.int64]) -> Any:
-        rows = inner_loss(problem, method, kept).rows()
+        adjustment = inner_loss(problem, method, kept).adjustment()
         X, y = exact.part(problem.X, kept), problem.y[kept]
-        heads = logistic.LogisticSolver(X, y, problem.num_classes, rows=rows, basis=problem.basis)
+        heads = logistic.LogisticSolver(X, y, problem.num_classes, adjustment=adjustment, basis=problem.basis)
         return partial(heads.path, tol=exact.ROUGH)
 
     return exact.strength(problem, solver, held, path)

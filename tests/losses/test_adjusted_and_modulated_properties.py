@@ -107,9 +107,9 @@ def test_balanced_softmax_takes_counts_or_frequencies(seed):
 @light
 def test_class_balanced_weights_sum_to_k_and_approach_inverse_counts(seed):
     n = torch.tensor(counts(seed), dtype=torch.float64)
-    weight = make("cb", class_counts=n).rows().weight
+    weight = make("cb", class_counts=n).adjustment().weight
     assert weight.sum().item() == pytest.approx(K)
-    near = make("cb", class_counts=n, beta=0.9999999).rows().weight
+    near = make("cb", class_counts=n, beta=0.9999999).adjustment().weight
     torch.testing.assert_close(near, (1 / n) * K / (1 / n).sum(), rtol=1e-3, atol=0)
 
 
@@ -121,7 +121,7 @@ def test_focal_losses_never_exceed_cross_entropy(seed, gamma):
     n = counts(seed)
     torch.testing.assert_close(
         make("cb-focal", class_counts=n, gamma=0.0)(z, y),
-        (make("cb", class_counts=n).rows().weight[y] * F.cross_entropy(z, y, reduction="none")).mean(),
+        (make("cb", class_counts=n).adjustment().weight[y] * F.cross_entropy(z, y, reduction="none")).mean(),
     )
 
 
@@ -174,7 +174,7 @@ def test_probability_targets_are_the_expected_loss_over_the_label(name):
     torch.testing.assert_close(loss(z, one_hot), loss(z, y))
     mixed = 0.3 * one_hot + 0.7 * F.one_hot(other, K).double()
     if name == "cb":
-        w = loss.rows().weight
+        w = loss.adjustment().weight
         ce = -z.log_softmax(1)
         torch.testing.assert_close(loss(z, mixed), (mixed * w * ce).sum() / (mixed * w).sum())
     else:

@@ -168,4 +168,4 @@ def test_a_device_without_float64_gets_float32():
         return t
 
     loss._apply(to_small_device)
-    assert loss.rows().shift.dtype == torch.float32
+    assert loss.adjustment().shift.dtype == torch.float32

@@ -57,7 +57,7 @@ def test_class_balancing_is_weighted_logistic_regression(data):
     keep = torch.cat([(y == k).nonzero().flatten()[: 20 - 5 * k] for k in range(K)])
     h, y = h[keep], y[keep]
     loss = probe.losses.make("cb", num_classes=K, class_counts=torch.bincount(y), beta=0.9)
-    weights = loss.rows().weight[y]
+    weights = loss.adjustment().weight[y]
     rows = torch.cat([h, torch.ones(len(h), 1, dtype=torch.float64)], 1)
     got = minimise(loss, h, y, float(weights.sum()))
     np.testing.assert_allclose(got, solve(rows, y, weights.numpy()), atol=1e-6)

@@ -49,7 +49,7 @@ def test_exact_methods_declare_rows_and_others_do_not():
         stats = ClassStats.from_features(h, y, 3, p=5 if name == "mr2-released" else 2)
         extra = {"frequency": [0.5, 0.6, 0.7]} if name == "ef" else {}
         loss = probe.losses.make(name, num_classes=3, class_counts=[9, 5, 2], stats=stats, **extra)
-        assert (loss.rows() is not None) == (row.frozen == "exact")
+        assert (loss.adjustment() is not None) == (row.frozen == "exact")
 
 
 @pytest.mark.parametrize(

@@ -142,20 +142,20 @@ def test_exact_statistics_are_constants_and_make_features_optional():
     value = loss(z, y)
     loss(*batch(1))
     torch.testing.assert_close(loss.spread, stats.spread2)
-    torch.testing.assert_close(value, loss.rows().cross_entropy(z, y))
+    torch.testing.assert_close(value, loss.adjustment().cross_entropy(z, y))
     with pytest.raises(UserError, match="needs the features"):
         make()(z, y)
 
 
 def test_rows_need_statistics_and_the_right_norm():
     with pytest.raises(UserError, match="no class statistics yet"):
-        make().rows()
+        make().adjustment()
     _, y, h = batch(0)
     with pytest.raises(UserError, match=r"p = 2.*p = 5"):
         make("mr2-released", stats=ClassStats.from_features(h, y, K))
     exact = ClassStats.from_features(h, y, K, p=5)
     loss = make("mr2-released", stats=exact)
-    torch.testing.assert_close(1 / loss.rows().scale, loss.gamma)
+    torch.testing.assert_close(1 / loss.adjustment().scale, loss.gamma)
     assert loss.gamma.mean().item() == pytest.approx(1)
 
 
@@ -215,7 +215,7 @@ def test_a_single_sample_class_feels_no_pull():
 def test_elm_on_frozen_features_declares_the_rows_of_logit_adjustment():
     n = [50, 3, 20, 7]
     torch.testing.assert_close(
-        make("elm", class_counts=n).rows().shift, make("la", class_counts=n).rows().shift
+        make("elm", class_counts=n).adjustment().shift, make("la", class_counts=n).adjustment().shift
     )
 
 

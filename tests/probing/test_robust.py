@@ -40,7 +40,7 @@ def test_it_minimises_the_smoothed_maximum(data, sharpness):
     X, y = data
     loss = probe.losses.make("dro", num_classes=K, class_counts=COUNTS, sharpness=sharpness)
     robust.settle(loss, X, y, l2=L2)
-    solution = logistic.fit(X, y, K, l2=L2, rows=loss.rows())
+    solution = logistic.fit(X, y, K, l2=L2, adjustment=loss.adjustment())
     got = smoothed(solution.weight, solution.bias, X, y, sharpness)
     w = torch.zeros(K, 5, dtype=torch.float64, requires_grad=True)
     b = torch.zeros(K, dtype=torch.float64, requires_grad=True)
@@ -64,6 +64,6 @@ def test_it_minimises_the_smoothed_maximum(data, sharpness):
 def test_other_losses_are_left_alone_and_dro_starts_with_equal_classes(data):
     X, y = data
     robust.settle(probe.losses.make("erm", num_classes=K), X, y, l2=L2)
-    weight = probe.losses.make("dro", num_classes=K, class_counts=COUNTS).rows().weight
+    weight = probe.losses.make("dro", num_classes=K, class_counts=COUNTS).adjustment().weight
     n = torch.tensor(COUNTS, dtype=torch.float64)
     torch.testing.assert_close((weight * n).double(), torch.full((K,), n.sum() / K).double())

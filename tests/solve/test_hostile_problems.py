@@ -76,7 +76,7 @@ def test_a_class_without_rows_takes_no_part_and_is_never_predicted():
         ClassAdjustment(shift=log_prior),
         ClassAdjustment(scale=torch.ones(6), weight=torch.ones(6)),
     ):
-        solution = logistic.fit(X, y, 6, l2=1.0, rows=rows)
+        solution = logistic.fit(X, y, 6, l2=1.0, adjustment=rows)
         assert finite(solution)
         assert set(solution.logits(X).argmax(1).tolist()) <= {0, 2, 3, 5}
         present = logistic.fit(X, torch.tensor([0, -1, 1, 2, -1, 3])[y], 4, l2=1.0)
@@ -152,8 +152,8 @@ X, Y = torch.randn(6, 2), [0, 1, 2, 0, 1, 2]
         ({"X": 1e300 * torch.randn(6, 2).double()}, "too large"),
         ({"sample_weight": [1.0, -1, 1, 1, 1, 1]}, "not negative"),
         ({"sample_weight": [1.0]}, "6 sample weights"),
-        ({"rows": ClassAdjustment(scale=torch.tensor([1.0, 0.0, 1.0]))}, "rows.scale must be"),
-        ({"rows": ClassAdjustment(weight=torch.ones(2))}, "rows.weight has shape"),
+        ({"adjustment": ClassAdjustment(scale=torch.tensor([1.0, 0.0, 1.0]))}, "adjustment.scale must be"),
+        ({"adjustment": ClassAdjustment(weight=torch.ones(2))}, "adjustment.weight has shape"),
         ({"basis": logistic.Basis(torch.randn(9, 3))}, "3 dimensions"),
     ],
 )

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from probe.core.adjustment import ClassAdjustment
 from probe.solve import logistic
-from probe.solve.objective import AdjustedObjective
+from probe.solve.objective import BlockCrossEntropy
 from tests.support.solver_problems import blobs, plain_objective
 
 EXACT = 1e-18
@@ -41,7 +41,7 @@ def test_sample_weights_equal_scikit_learns_and_class_weights_equal_sample_weigh
     X, y = blobs()
     by_class = torch.tensor([1.0, 3.0, 0.2, 2.0], dtype=torch.float64)
     theirs = scikit_learn(X, y, 1.0, sample_weight=by_class[y].numpy())
-    for given in ({"sample_weight": by_class[y]}, {"rows": ClassAdjustment(weight=by_class)}):
+    for given in ({"sample_weight": by_class[y]}, {"adjustment": ClassAdjustment(weight=by_class)}):
         ours = logistic.fit(X, y, 4, l2=1.0, tol=EXACT, **given)
         np.testing.assert_allclose(ours.weight, theirs.coef_, atol=2e-6)
 
@@ -77,7 +77,7 @@ def test_every_row_family_member_reaches_an_independent_optimisers_optimum(rows)
         return value.item(), torch.autograd.grad(value, head)[0].flatten().numpy()
 
     best = minimize(objective, np.zeros(16), jac=True, method="BFGS", options={"gtol": 1e-9})
-    ours = logistic.fit(X, y, 4, l2=2.0, rows=rows, tol=EXACT)
+    ours = logistic.fit(X, y, 4, l2=2.0, adjustment=rows, tol=EXACT)
     np.testing.assert_allclose(ours.weight, best.x.reshape(4, 4)[:, :3], atol=1e-6)
     weights = None if rows.weight is None else rows.weight[y]
     plain = plain_objective(
@@ -90,7 +90,7 @@ def test_every_row_family_member_reaches_an_independent_optimisers_optimum(rows)
 def test_mr2_divides_the_bias_column_too():
     """With one margin for all, rows [h; 1]/gamma are scikit-learn's problem on h/gamma, bias times gamma."""
     X, y = blobs()
-    ours = logistic.fit(X, y, 4, l2=1.0, rows=ClassAdjustment(scale=torch.full((4,), 0.4)), tol=EXACT)
+    ours = logistic.fit(X, y, 4, l2=1.0, adjustment=ClassAdjustment(scale=torch.full((4,), 0.4)), tol=EXACT)
     theirs = scikit_learn(X * 0.4, y, 1.0)
     np.testing.assert_allclose(ours.weight, theirs.coef_, atol=2e-6)
     np.testing.assert_allclose(0.4 * ours.bias, theirs.intercept_ - theirs.intercept_.mean(), atol=2e-5)
@@ -100,7 +100,7 @@ def test_logit_adjustment_is_a_post_hoc_shift_of_the_bias():
     X, y = blobs(counts=[60, 30, 10, 5])
     log_prior = torch.tensor([60.0, 30, 10, 5]).log()
     erm = logistic.fit(X, y, 4, l2=1.0, tol=EXACT)
-    adjusted = logistic.fit(X, y, 4, l2=1.0, rows=ClassAdjustment(shift=log_prior), tol=EXACT)
+    adjusted = logistic.fit(X, y, 4, l2=1.0, adjustment=ClassAdjustment(shift=log_prior), tol=EXACT)
     torch.testing.assert_close(adjusted.weight, erm.weight, atol=1e-7, rtol=0)
     shifted = erm.bias - log_prior
     torch.testing.assert_close(adjusted.bias, shifted - shifted.mean(), atol=1e-6, rtol=0)
@@ -109,7 +109,7 @@ def test_logit_adjustment_is_a_post_hoc_shift_of_the_bias():
 def test_residuals_are_the_gradient_and_keep_their_digits_when_a_row_is_fitted():
     rows = ClassAdjustment(scale=1 / MARGINS, shift=-torch.diag(MARGINS), weight=MARGINS)
     y = torch.tensor([0, 1, 2, 3, 1])
-    loss = AdjustedObjective(y, rows, torch.tensor([1.0, 0.5, 2.0, 1.0, 0.0]), torch.float64)
+    loss = BlockCrossEntropy(y, rows, torch.tensor([1.0, 0.5, 2.0, 1.0, 0.0]), torch.float64)
     z = torch.randn(1, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     _, residual, _ = loss(z)
     for index in np.ndindex(1, 4, 5):
@@ -118,7 +118,7 @@ def test_residuals_are_the_gradient_and_keep_their_digits_when_a_row_is_fitted()
         slope = (loss(z + nudge)[0] - loss(z - nudge)[0]) / 2e-6
         assert residual[index].item() == pytest.approx(slope.item(), abs=1e-8)
     confident = torch.tensor([[[40.0], [0.0]]])
-    value, residual, _ = AdjustedObjective(torch.tensor([0]), ClassAdjustment(), None, torch.float32)(
+    value, residual, _ = BlockCrossEntropy(torch.tensor([0]), ClassAdjustment(), None, torch.float32)(
         confident
     )
     assert value.item() == pytest.approx(np.exp(-40), rel=1e-5)

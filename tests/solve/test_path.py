@@ -61,10 +61,10 @@ def test_streamed_blocks_give_the_same_head_as_features_in_memory(rows):
     X, y = blobs(n=1500, dim=8)
     matrix = OnDisk(X.float())
     streamed = logistic.path(
-        matrix, y, 4, [10.0, 1.0], rows=rows, basis=Basis(matrix, budget=1000), tol=EXACT
+        matrix, y, 4, [10.0, 1.0], adjustment=rows, basis=Basis(matrix, budget=1000), tol=EXACT
     )
     for there, here in zip(
-        streamed, logistic.path(X.float(), y, 4, [10.0, 1.0], rows=rows, tol=EXACT), strict=True
+        streamed, logistic.path(X.float(), y, 4, [10.0, 1.0], adjustment=rows, tol=EXACT), strict=True
     ):
         torch.testing.assert_close(there.weight, here.weight, atol=1e-6, rtol=0)
         assert there.objective == pytest.approx(here.objective, rel=1e-10)

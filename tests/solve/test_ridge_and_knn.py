@@ -26,7 +26,7 @@ def test_every_strength_equals_scikit_learns_ridge(n, dim):
 def test_class_weights_equal_sample_weights():
     X, y = torch.randn(30, 5, dtype=torch.float64), torch.arange(30) % 3
     by_class = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
-    [one] = ridge.Ridge(X, y, 3, rows=ClassAdjustment(weight=by_class)).path([1.0])
+    [one] = ridge.Ridge(X, y, 3, adjustment=ClassAdjustment(weight=by_class)).path([1.0])
     [other] = ridge.Ridge(X, y, 3, sample_weight=by_class[y]).path([1.0])
     torch.testing.assert_close(one.weight, other.weight)
 

@@ -167,7 +167,10 @@ def test_effective_frequencies_are_found_for_a_trained_probe_too(name):
         p, method, SolverConfig(name="sgd", l2=4.0), NONE, settings=TrainConfig(epochs=40), show=False
     )
     assert torch.allclose(
-        found.loss.rows().shift.double(), p.loss(exact).rows().shift.double(), rtol=1e-5, atol=1e-6
+        found.loss.adjustment().shift.double(),
+        p.loss(exact).adjustment().shift.double(),
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
@@ -237,7 +240,7 @@ def test_the_gap_to_the_optimum_is_certified_for_convex_methods(name):
     """Never below the true excess, and close to it."""
     p = problem()
     best = probing.fit(p, MethodConfig(name=name), SolverConfig(l2=4.0, tol=1e-9), NONE)
-    rows, y = best.loss.rows(), torch.from_numpy(p.y)
+    rows, y = best.loss.adjustment(), torch.from_numpy(p.y)
     for epochs in (2, 10, 60):
         found = fit(p, name, epochs=epochs)
         weight, bias = (found.head.tensors[n].double() for n in ("weight", "bias"))

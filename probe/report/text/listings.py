@@ -32,7 +32,7 @@ def datasets(as_json: bool) -> None:
 
 
 def methods(as_json: bool) -> None:
-    rows = [asdict(method) for method in (*loss_room.METHODS, *method_room.METHODS)]
+    rows = [method.row() for method in (*loss_room.specs(), *method_room.METHODS)]
     for row in rows:
         row["parameters"] = {p["name"]: p["default"] for p in row["parameters"]}
         row["on balanced data"] = row["balanced"]

@@ -99,7 +99,7 @@ def _probe(head: Head, start: Start) -> Scaling:
     inner = _inner(head)
     if not isinstance(inner, Linear):
         raise UserError("start: probe is a linear solution, and this head is not linear; use start: means")
-    exact = start.method.name in losses.names() and losses.info(start.method.name).frozen == "exact"
+    exact = losses.is_known(start.method.name) and losses.info(start.method.name).frozen == "exact"
     method = start.method if exact else MethodConfig(name="erm")
     problem, solver = start.problem, start.solver
     fit = probing.fit(problem, method, solver, start.held)
