@@ -20,10 +20,19 @@ all there is to write:
 `taps` names the places where features can be taken (the first is the default) and their dimension;
 `preprocessing` overrides the library's numbers where the authors used others; `ignored` lists the prefixes
 of keys that a checkpoint may carry beside the encoder (decoders, projection heads): every other missing or
-unexpected key is an error. From outside the package, `backbones.register(Spec(...))` does the same.
+unexpected key is an error.
 
 A new family is one more module with `load(spec, weights, *, tap, image_size) -> Parts`, named by the row;
 `weights` is the local path that was given or that the row's source fetched.
+
+From outside the package, `backbones.register(Spec(...))` does the same, and so does an installed package
+whose entry point names its `Spec`:
+
+    [project.entry-points."mr2_probe.backbones"]
+    my-net = "my_package:MY_NET"
+
+There `family` is the function that builds the network and returns `backbones.Parts`, or its place,
+"my_package.module:function".
 
 Listing names imports no deep-learning library.
 """
@@ -35,15 +44,19 @@ from typing import TYPE_CHECKING
 from backbones.lazy import attributes
 
 if TYPE_CHECKING:
+    from backbones.backbone import Parts
     from backbones.errors import UserError
     from backbones.load_backbone import load
+    from backbones.preprocess import Preprocessing
     from backbones.registry import Spec, names, register, specs
 
-__all__ = ["Spec", "UserError", "load", "names", "register", "specs"]
+__all__ = ["Parts", "Preprocessing", "Spec", "UserError", "load", "names", "register", "specs"]
 
 __getattr__, __dir__ = attributes(
     __name__,
     {
+        "Parts": "backbones.backbone",
+        "Preprocessing": "backbones.preprocess",
         "UserError": "backbones.errors",
         "load": "backbones.load_backbone",
         **dict.fromkeys(("Spec", "names", "register", "specs"), "backbones.registry"),

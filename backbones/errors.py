@@ -1,4 +1,4 @@
-"""The one exception for mistakes a user can make and mend, and the words that go with it."""
+"""The one exception for mistakes a user can make and fix, and the words that go with it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ class UserError(Exception):
 
     The command line prints it as one line and exits with code 2; it never shows a traceback.
     """
+
+
+def reason(error: BaseException) -> str:
+    """What an exception says, on one line; the name of its class where it says nothing.
+
+    >>> reason(ValueError("no such layer\\n  in block 3"))
+    'no such layer'
+    """
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -7,19 +7,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backbones import reading, registry
-from backbones.errors import UserError, nearest
+from backbones.errors import UserError, nearest, reason
 from backbones.quiet import quietly
 
 if TYPE_CHECKING:
     import torch
 
-    from backbones.backbone import Backbone
+    from backbones.backbone import Backbone, Parts
 
-# Families whose module would otherwise have the name of the library it wraps.
-MODULES = {"clip": "open_clip_models", "timm": "timm_models", "hf": "transformers_models"}
+# The families of this package and their modules; those that wrap a library must not have its name.
+FAMILIES = {
+    "clip": "open_clip_models",
+    "timm": "timm_models",
+    "hf": "transformers_models",
+    "effnet": "effnet",
+    "moco": "moco",
+    "cifar": "cifar",
+}
 
 
 def load(
@@ -52,9 +59,40 @@ def load(
 
     place = _device(device)
     with quietly(), _drawing_from(spec.name, seed):
-        family = import_module(f"backbones.families.{MODULES.get(spec.family, spec.family)}")
-        parts = family.load(spec, path, tap=tap, image_size=image_size)
+        build = _from_outside if from_outside(spec) else _built_in
+        parts = build(spec, path, tap=tap, image_size=image_size)
         return Backbone(name, parts, augmentation=spec.augmentation).to(place)
+
+
+def from_outside(spec: registry.Spec) -> bool:
+    """Is the network built by somebody else's code?"""
+    return not (isinstance(spec.family, str) and spec.family in FAMILIES)
+
+
+def _built_in(spec: registry.Spec, weights: Path | None, **options: Any) -> Parts:
+    assert isinstance(spec.family, str)
+    return import_module(f"backbones.families.{FAMILIES[spec.family]}").load(spec, weights, **options)
+
+
+def _from_outside(spec: registry.Spec, weights: Path | None, **options: Any) -> Parts:
+    """What a function from outside builds; whatever goes wrong in it is one line that names it."""
+    from backbones.backbone import Parts
+
+    where = f'the family "{spec.family_name}" of {spec.name}'
+    try:
+        if isinstance(spec.family, str):
+            module, _, function = spec.family.partition(":")
+            family: registry.Family = getattr(import_module(module), function or "load")
+        else:
+            family = spec.family
+        parts = family(spec, weights, **options)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{where} fails: {type(error).__name__}: {reason(error)}") from error
+    if not isinstance(parts, Parts):
+        raise UserError(f"{where} must return backbones.Parts, not {type(parts).__name__}")
+    return parts
 
 
 @contextmanager

@@ -98,6 +98,12 @@ def _affine(mean: tuple[float, ...], std: tuple[float, ...], device: Any, dtype:
     return scale.view(-1, 1, 1).to(device, dtype), shift.view(-1, 1, 1).to(device, dtype)
 
 
+def check_patches(name: str, size: int | None, patch: int | None) -> None:
+    """Raise where the patches of a vision transformer do not tile its input of `size` pixels."""
+    if size and patch and size % patch:
+        raise UserError(f"image_size={size} is not a multiple of the {patch}-pixel patches of {name}")
+
+
 def to_bytes(image: Image.Image) -> torch.Tensor:
     """An RGB image as a uint8 tensor, channels first."""
     import numpy as np

@@ -5,11 +5,24 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
+from backbones import plugins
 from backbones.errors import UserError, nearest
 from backbones.preprocess import CIFAR_MEAN, CIFAR_STD, Preprocessing
 from backbones.sources import ByName, Hub, Package, Scratch, Source, Url
+
+if TYPE_CHECKING:
+    from backbones.backbone import Parts
+
+
+class Family(Protocol):
+    """Builds the networks of a family and fills them with weights."""
+
+    def __call__(
+        self, spec: Spec, weights: Path | None, *, tap: str | None, image_size: int | None
+    ) -> Parts: ...
 
 
 @dataclass(frozen=True)
@@ -17,7 +30,9 @@ class Spec:
     """All that sets a backbone apart from its family."""
 
     name: str  # what people type
-    family: str  # the module of this package that loads it
+    family: (
+        str | Family
+    )  # a name of `load_backbone.FAMILIES`; from outside: "package.module:function", or the function
     architecture: str  # the family's word for it
     source: Source  # where the weights are when no local ones are given
     taps: Mapping[
@@ -37,11 +52,18 @@ class Spec:
         """Dimension of the features at the default tap; None behind an open prefix."""
         return next(iter(self.taps.values()), None)
 
+    @property
+    def family_name(self) -> str:
+        """The family as text, for listings and messages."""
+        if isinstance(self.family, str):
+            return self.family
+        return f"{self.family.__module__}:{getattr(self.family, '__qualname__', type(self.family).__name__)}"
+
     def row(self) -> dict[str, Any]:
         """Plain values for a listing or JSON."""
         return {
             "name": self.name,
-            "family": self.family,
+            "family": self.family_name,
             "architecture": self.architecture,
             "dim": self.dim,
             "size": self.size,
@@ -218,18 +240,19 @@ OPEN_ROWS = (
     ),
 )
 
+KIND = "backbones"  # of the entry points by which packages add rows
 _by_name = {row.name: row for row in ROWS}
 _by_prefix = {row.name.split(":")[0]: row for row in OPEN_ROWS}
 
 
 def names() -> list[str]:
-    """Every registered name, in the order of the table; the open prefixes are in `specs()`."""
-    return list(_by_name)
+    """Every name: the table's in its order, then those that installed packages add; no open prefixes."""
+    return [*_by_name, *(name for name in plugins.names(KIND) if name not in _by_name)]
 
 
 def specs() -> list[Spec]:
-    """Every row, the open prefixes last."""
-    return [*_by_name.values(), *OPEN_ROWS]
+    """Every row: the table's, those that installed packages add, and last the open prefixes."""
+    return [*_by_name.values(), *plugins.rows(KIND, Spec, taken=_by_name), *OPEN_ROWS]
 
 
 def register(spec: Spec) -> None:
@@ -249,6 +272,8 @@ def find(name: str) -> Spec:
         if not rest:
             raise UserError(f'"{name}" names nothing; write {row.name}')
         return replace(row, name=name, architecture=rest, open=True)
+    if (added := plugins.find(KIND, name, Spec)) is not None:
+        return added
     known = [*names(), *(row.name for row in OPEN_ROWS)]
     raise UserError(f'there is no backbone "{name}"{nearest(name, known)}')
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -21,6 +21,13 @@ from backbones import hub, reading
 from backbones.errors import UserError
 
 LOCAL_COPY = "give a local copy with --weights PATH (weights=PATH in Python)"
+
+
+class Source(Protocol):
+    """Where weights are; `str(source)` is what listings show."""
+
+    def fetch(self) -> Path | None:
+        """The local file or folder that holds them, fetched if need be; None where there are none."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +106,6 @@ class ByName:
 
     def fetch(self) -> None:
         """Nothing yet: the family asks the library once it knows the name."""
-
-
-Source = Hub | Url | Package | Scratch | ByName
 
 
 def hub_file(repo: str, files: Sequence[str]) -> Path:

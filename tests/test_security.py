@@ -181,7 +181,7 @@ READERS = {
     ("state_dict.py", "path.open"): "nine bytes, after `reading.regular`",
     ("sources.py", "path.open"): "in blocks, what was downloaded or installed",
     ("checkpoint.py", "path.open"): "to flush what was just written",
-    ("parquet_images.py", "path.open"): "by place, after the state of the file was compared",
+    ("parquet_reader.py", "path.open"): "by place, after the state of the file was compared",
     ("safe_parquet.py", "pq.ParquetFile"): "after `reading.regular`, within limits",
 }
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from backbones import reading
 from backbones.backbone import Parts
 from backbones.errors import UserError, nearest
-from backbones.preprocess import Preprocessing
+from backbones.preprocess import Preprocessing, check_patches
 from backbones.registry import OPEN_CLIP_FILES, Spec, closest
 from backbones.sources import Hub, Url, checksum_in_name, hub_file
 from backbones.state_dict import file_kind, folder_file, strictly, without_initialisation
@@ -197,10 +197,7 @@ def _check_tower(spec: Spec, plan: ClipPlan, visual: nn.Module, image_size: int 
     if residual and spec.size != image_size:
         raise UserError(f"{spec.name} pools by position and takes its own image size only, not {image_size}")
     patch = getattr(visual, "patch_size", None)
-    if patch and image_size % patch[0]:
-        raise UserError(
-            f"image_size={image_size} is no multiple of the {patch[0]}-pixel patches of {spec.name}"
-        )
+    check_patches(spec.name, image_size, patch[0] if patch else None)
 
 
 def _numbers(spec: Spec, config: dict[str, Any]) -> Preprocessing:

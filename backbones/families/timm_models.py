@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from backbones import reading
 from backbones.backbone import Parts
 from backbones.errors import UserError, nearest
-from backbones.preprocess import Preprocessing
+from backbones.preprocess import Preprocessing, check_patches
 from backbones.registry import TIMM_FILES, Spec, closest
 from backbones.sources import LOCAL_COPY, Hub, Url, checksum_in_name
 from backbones.state_dict import folder_file, read_state, strictly, without_initialisation
@@ -58,7 +58,8 @@ def build(
     except AssertionError as error:
         raise UserError(f"{spec.name} cannot take {size} x {size} images: {error}") from error
     model.reset_classifier(0)
-    _check_grid(spec, model, size)
+    patch = getattr(getattr(model, "patch_embed", None), "patch_size", None)
+    check_patches(spec.name, size, patch[0] if patch else None)
     return Parts(
         encoder=model,
         dim=getattr(model, "head_hidden_size", None) or model.num_features,
@@ -130,12 +131,6 @@ def _classes(state: dict[str, Tensor], config: dict[str, Any]) -> int:
         if f"{key}.weight" in state:
             return len(state[f"{key}.weight"]) - config.get("label_offset", 0)
     return 0
-
-
-def _check_grid(spec: Spec, model: nn.Module, size: int | None) -> None:
-    patch = getattr(getattr(model, "patch_embed", None), "patch_size", None)
-    if size and patch and size % patch[0]:
-        raise UserError(f"image_size={size} is no multiple of the {patch[0]}-pixel patches of {spec.name}")
 
 
 def _numbers(spec: Spec, model: nn.Module, size: int | None) -> Preprocessing:

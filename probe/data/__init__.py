@@ -2,6 +2,7 @@
 
 >>> d = probe.data.load("pets")        # a registered name, an image folder, parquet files, a hub id
 >>> image, label = d["train"][0]
+>>> probe.data.register(probe.data.DatasetSpec("birds", ...))   # your own: see `probe.data.catalogue`
 
 The submodule `catalogue` lists what is registered and imports nothing heavy; everything else is imported
 when it is first asked for.
@@ -14,21 +15,36 @@ from typing import TYPE_CHECKING
 from backbones.lazy import attributes
 
 if TYPE_CHECKING:
+    from probe.data.catalogue import DatasetSpec, register
     from probe.data.dataset import Dataset, Split
     from probe.data.decode import BadImage
     from probe.data.holdout import holdout_digest, stratified_holdout
+    from probe.data.images import Images
     from probe.data.load_dataset import load
 
-__all__ = ["BadImage", "Dataset", "Split", "holdout_digest", "load", "stratified_holdout"]
+__all__ = [
+    "BadImage",
+    "Dataset",
+    "DatasetSpec",
+    "Images",
+    "Split",
+    "holdout_digest",
+    "load",
+    "register",
+    "stratified_holdout",
+]
 
 __getattr__, __dir__ = attributes(
     __name__,
     {
         "BadImage": "probe.data.decode",
         "Dataset": "probe.data.dataset",
+        "Images": "probe.data.images",
+        "DatasetSpec": "probe.data.catalogue",
         "Split": "probe.data.dataset",
         "holdout_digest": "probe.data.holdout",
         "load": "probe.data.load_dataset",
+        "register": "probe.data.catalogue",
         "stratified_holdout": "probe.data.holdout",
     },
 )

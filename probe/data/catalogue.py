@@ -1,33 +1,53 @@
 """The registered data sets, one row each; importing this costs nothing.
 
 Column names are hints: when a copy of the data calls them otherwise, the first image column and the first
-class column are taken. Sizes are those of the official splits and are checked at load.
+class column are used. Sizes are those of the official splits and are checked at load.
 The metric is the one of the usual transfer protocol: mean per class where the test split is unbalanced.
+
+From outside, `probe.data.register(DatasetSpec(...))` adds a row, and so does an installed package whose entry
+point names its `DatasetSpec` (the format is provisional: a later version may add or rename fields):
+
+    [project.entry-points."mr2_probe.datasets"]
+    my-data = "my_package:MY_DATA"
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from backbones import plugins
 from probe.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from probe.data.dataset import Dataset, Split
+
+    Reader = Callable[[], Mapping[str, Split] | Dataset]
 
 METRICS = ("accuracy", "mean_per_class")
 ANY_PHOTO = ("a photo of a {}.", "a picture of the {}.", "a close-up photo of a {}.")
 
 
+NAME = re.compile(r"\w[\w.-]*")  # what people type; it must not look like a path or a hub id
+LONG_TAIL = "-lt"  # "<name>-lt" is the long-tailed version of a registered data set
+
+
 @dataclass(frozen=True)
-class Row:
-    """One registered data set."""
+class DatasetSpec:
+    """One registered data set. Its images come from one place: `hub`, `folder` or `read`."""
 
     name: str
     title: str
     classes: int
-    sizes: Mapping[
-        str, int
-    ]  # official images in each of our splits: train, test and, where there is one, val
-    metric: str = "accuracy"
-    hub: str | None = None  # repository on the hub; None: embedded
+    # official images in each of our splits: train, test and, where there is one, val
+    sizes: Mapping[str, int]
+    metric: str = "accuracy"  # one of METRICS
+    hub: str | None = None  # repository on the hub
+    folder: str | Path | None = None  # local image folder, or folder of parquet files
+    read: str | Reader | None = None  # function that returns the splits, or "package.module:function"
     revision: str | None = None  # pinned commit, where a verified one is known
     image: tuple[str, ...] = ("image",)  # column hints, tried in this order
     label: tuple[str, ...] = ("label",)
@@ -36,13 +56,49 @@ class Row:
     licence: str = "not stated"
     note: str = ""
 
+    def __post_init__(self) -> None:
+        """Raise where a row cannot be meant: rows also come from other packages."""
+        problems = {
+            "its name is not one word of letters, digits, dots and dashes": not NAME.fullmatch(self.name),
+            f"{LONG_TAIL} at the end of a name asks for a long-tailed version": self.name.endswith(LONG_TAIL),
+            "give one of hub, folder and read": sum(map(bool, (self.hub, self.folder, self.read))) != 1,
+            "sizes are those of train and test, and of val where there is one": not (
+                {"train", "test"} <= set(self.sizes) <= {"train", "val", "test"}
+            ),
+            f"the metric is one of {', '.join(METRICS)}": self.metric not in METRICS,
+            "every template needs {} for the class name": not all("{}" in t for t in self.templates),
+        }
+        for problem, found in problems.items():
+            if found:
+                raise UserError(f'data set "{self.name}": {problem}')
+
+    @property
+    def source(self) -> str:
+        """Where the images come from, for people."""
+        if self.read is None:
+            return str(self.hub or self.folder)
+        return "embedded" if self.reader_name.startswith("probe.") else f"read by {self.reader_name}"
+
+    @property
+    def reader_name(self) -> str:
+        """The function behind `read`, as text."""
+        if self.read is None or isinstance(self.read, str):
+            return str(self.read)
+        return f"{self.read.__module__}:{getattr(self.read, '__qualname__', type(self.read).__name__)}"
+
+    def row(self) -> dict[str, Any]:
+        """Plain values for a listing or JSON."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("folder", "read")}
+        return {**values, "source": self.source}
+
 
 ROWS = (
-    Row(
+    DatasetSpec(
         name="digits",
         title="scikit-learn's handwritten digits",
         classes=10,
         sizes={"train": 1347, "test": 450},
+        read="probe.data.sources.digits:read",
         templates=(
             "the handwritten digit {}.",
             "a scan of the number {}.",
@@ -51,7 +107,7 @@ ROWS = (
         licence="CC BY 4.0",
         note="embedded: 8x8 pixels, needs no network; the test quarter is a fixed stratified cut",
     ),
-    Row(
+    DatasetSpec(
         name="food101",
         title="Food-101",
         classes=101,
@@ -62,7 +118,7 @@ ROWS = (
         templates=("a photo of {}, a type of food.", "a plate of {}.", "{}, served in a restaurant."),
         note="the hub calls the official test split `validation`; the training labels are noisy by design",
     ),
-    Row(
+    DatasetSpec(
         name="cars",
         title="Stanford Cars",
         classes=196,
@@ -72,7 +128,7 @@ ROWS = (
         licence="research only",
         note="the repository also holds corrupted test splits, which are never read",
     ),
-    Row(
+    DatasetSpec(
         name="pets",
         title="Oxford-IIIT Pets",
         classes=37,
@@ -83,7 +139,7 @@ ROWS = (
         licence="CC BY-SA 4.0",
         note="train is the official trainval",
     ),
-    Row(
+    DatasetSpec(
         name="flowers",
         title="Oxford Flowers-102",
         classes=102,
@@ -97,7 +153,7 @@ ROWS = (
             "a close-up photo of a {} blossom.",
         ),
     ),
-    Row(
+    DatasetSpec(
         name="aircraft",
         title="FGVC-Aircraft",
         classes=100,
@@ -110,7 +166,7 @@ ROWS = (
         licence="research only",
         note="the 100 variants",
     ),
-    Row(
+    DatasetSpec(
         name="cifar10",
         title="CIFAR-10",
         classes=10,
@@ -124,7 +180,7 @@ ROWS = (
             "a low-resolution picture of the {}.",
         ),
     ),
-    Row(
+    DatasetSpec(
         name="cifar100",
         title="CIFAR-100",
         classes=100,
@@ -140,7 +196,7 @@ ROWS = (
         ),
         note="the 100 fine labels; 10 images stand in both train and test",
     ),
-    Row(
+    DatasetSpec(
         name="imagenet",
         title="ImageNet-1k",
         classes=1000,
@@ -151,7 +207,7 @@ ROWS = (
         licence="research only, gated",
         note="tested on the official validation split: the hub's own `test` has no labels",
     ),
-    Row(
+    DatasetSpec(
         name="cub",
         title="Caltech-UCSD Birds-200-2011",
         classes=200,
@@ -162,21 +218,36 @@ ROWS = (
     ),
 )
 
-_BY_NAME = {row.name: row for row in ROWS}
+KIND = "datasets"  # of the entry points by which packages add rows
+_by_name = {row.name: row for row in ROWS}
 
 
-def rows() -> tuple[Row, ...]:
-    """Every registered data set, the embedded one first."""
-    return ROWS
+def rows() -> tuple[DatasetSpec, ...]:
+    """Every registered data set: the embedded one first, those that installed packages add last."""
+    return (*_by_name.values(), *plugins.rows(KIND, DatasetSpec, taken=_by_name))
 
 
 def names() -> list[str]:
-    return list(_BY_NAME)
+    """The names of all rows, in the same order."""
+    return [*_by_name, *(name for name in plugins.names(KIND) if name not in _by_name)]
 
 
-def find(name: str) -> Row | None:
-    """The row called `name`, or None."""
-    return _BY_NAME.get(name)
+def register(row: DatasetSpec) -> None:
+    """Add a data set of your own; a name that is taken is an error, not a replacement.
+
+    >>> sizes = {"train": 900, "test": 300}
+    >>> register(DatasetSpec("birds", "Our birds", classes=12, sizes=sizes, folder="~/birds"))
+    """
+    if row.name in _by_name:
+        raise UserError(f'cannot register the data set "{row.name}": the name is taken')
+    _by_name[row.name] = row
+
+
+def find(name: str) -> DatasetSpec | None:
+    """The row called `name`, or None; packages are only asked for what can be a name and is not built in."""
+    if name in _by_name or not NAME.fullmatch(name):
+        return _by_name.get(name)
+    return plugins.find(KIND, name, DatasetSpec)
 
 
 def unknown(name: str) -> UserError:

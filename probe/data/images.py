@@ -33,7 +33,7 @@ WAYS_OUT = {
 }
 
 
-class Changed(UserError):
+class ImageChanged(UserError):
     """An image is no longer what was hashed; what was made under its digest is worthless."""
 
 
@@ -68,7 +68,7 @@ class Images(ABC):
         return self.hashed()
 
     def rgb(self, row: int) -> Image.Image:
-        """The decoded image; raises `BadImage`, `Changed`, or a `UserError` where it cannot be read now."""
+        """The decoded image; raises `BadImage`, `ImageChanged`, or `UserError` if it cannot be read now."""
         known = vars(self).get("_digests")
         expected = None if known is None else known[row].tobytes()
         try:
@@ -82,7 +82,7 @@ class Images(ABC):
             raise passing(error, "read", self.where(row)) from error
         if expected is not None and hashlib.sha256(stored).digest() != expected:
             self.forget(row)
-            raise Changed(
+            raise ImageChanged(
                 f"image {self.where(row)} changed while it was in use: its bytes are not those that were"
                 " hashed; load the data and run again"
             )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+from backbones.errors import reason
 from backbones.reading import expanded
 from probe.data import catalogue, split_names
-from probe.data.catalogue import ANY_PHOTO, Row
+from probe.data.catalogue import ANY_PHOTO, LONG_TAIL, DatasetSpec
 from probe.data.dataset import Dataset, Split, check_unique
-from probe.data.sources import digits
 from probe.errors import UserError
 
 HUB_ID = re.compile(r"(?P<repository>[\w][\w.-]*/[\w][\w.-]*)(:(?P<configuration>[\w./-]+))?")
-LONG_TAIL = "-lt"
 DEFAULT_IMBALANCE = 100.0
 
 
@@ -53,7 +55,7 @@ def _whole(name: str, root: str | Path | None, revision: str | None, cache: str 
     row = catalogue.find(name)
     folder = expanded(name)
     hub = HUB_ID.fullmatch(name)
-    if root is not None and (row is None or row.hub is None):
+    if root is not None and (row is None or row.read is not None):
         raise UserError(
             f'root is a local copy of a registered data set, and "{name}" has none; give the folder'
         )
@@ -62,13 +64,8 @@ def _whole(name: str, root: str | Path | None, revision: str | None, cache: str 
         raise UserError(
             f'revision {revision} is one of the hub\'s, and "{name}" is read from here; leave it out'
         )
-    if row is not None and row.hub is None:
-        return _dataset(name, row, digits.read(), "embedded")
-    if row is not None and root is not None:
-        return _local(name, row, expanded(root), cache)
     if row is not None:
-        assert row.hub is not None
-        return _from_hub(name, row, row.hub, None, revision or row.revision, cache)
+        return _registered(row, root, revision, cache)
     if folder.exists():
         return _local(folder.resolve().name, None, folder, cache)
     if hub and not name.startswith("."):
@@ -78,7 +75,41 @@ def _whole(name: str, root: str | Path | None, revision: str | None, cache: str 
     raise catalogue.unknown(name)
 
 
-def _local(name: str, row: Row | None, folder: Path, cache: str | Path | None) -> Dataset:
+def _registered(
+    row: DatasetSpec, root: str | Path | None, revision: str | None, cache: str | Path | None
+) -> Dataset:
+    if row.read is not None:
+        return _dataset(row.name, row, _call_reader(row), row.source)
+    if root is not None or row.folder is not None:
+        return _local(row.name, row, expanded(root or row.folder or ""), cache)
+    assert row.hub is not None
+    return _from_hub(row.name, row, row.hub, None, revision or row.revision, cache)
+
+
+def _call_reader(row: DatasetSpec) -> dict[str, Split]:
+    """The splits that the row's own function returns; what goes wrong in it is one line."""
+    where = f'the data set "{row.name}" ({row.reader_name})'
+    try:
+        reader: Any = row.read
+        if isinstance(reader, str):
+            module, _, function = reader.partition(":")
+            reader = getattr(import_module(module), function or "read")
+        found = reader()
+    except UserError:
+        raise
+    except Exception as error:  # somebody else's code
+        raise UserError(f"{where} cannot be read: {type(error).__name__}: {reason(error)}") from error
+    splits = found.by_name if isinstance(found, Dataset) else found
+    if not isinstance(splits, Mapping) or not all(isinstance(split, Split) for split in splits.values()):
+        raise UserError(f"{where} must return a probe.data.Dataset, or a mapping of names to Splits")
+    if set(splits) != set(row.sizes):
+        raise UserError(
+            f"{where} returns the splits {', '.join(splits) or 'none'}, its row has {', '.join(row.sizes)}"
+        )
+    return {name: splits[name] for name in row.sizes}
+
+
+def _local(name: str, row: DatasetSpec | None, folder: Path, cache: str | Path | None) -> Dataset:
     if not folder.is_dir():
         problem = "is a file, not a folder" if folder.exists() else "does not exist"
         raise UserError(f"the data folder {folder} {problem}; give a folder with train and test in it")
@@ -86,7 +117,7 @@ def _local(name: str, row: Row | None, folder: Path, cache: str | Path | None) -
 
 
 def _read(
-    row: Row | None, folder: Path, configuration: str | None, cache: str | Path | None
+    row: DatasetSpec | None, folder: Path, configuration: str | None, cache: str | Path | None
 ) -> dict[str, Split]:
     from probe.data.sources import image_folder, parquet_folder
 
@@ -108,7 +139,7 @@ def _read(
 
 def _from_hub(
     name: str,
-    row: Row | None,
+    row: DatasetSpec | None,
     repository: str,
     configuration: str | None,
     revision: str | None,
@@ -128,7 +159,7 @@ def _from_hub(
     return _dataset(name, row, splits, f"{repository}@{revision or folder.name}")
 
 
-def _dataset(name: str, row: Row | None, splits: dict[str, Split], source: str) -> Dataset:
+def _dataset(name: str, row: DatasetSpec | None, splits: dict[str, Split], source: str) -> Dataset:
     for split in splits.values():
         split.of = Path(name).name
     _check_splits(splits, source)
@@ -176,7 +207,7 @@ def _difference(train: Split, other: Split) -> str:
     return "; ".join(parts) or "the same names in another order"
 
 
-def _check_official(row: Row, splits: dict[str, Split]) -> None:
+def _check_official(row: DatasetSpec, splits: dict[str, Split]) -> None:
     hint = "to use it all the same, give the folder instead of the name"
     if len(splits["train"].class_names) != row.classes:
         found = len(splits["train"].class_names)

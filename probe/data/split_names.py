@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from probe.data.catalogue import Row
+from probe.data.catalogue import DatasetSpec
 from probe.errors import UserError
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ WORDS = {  # the names people give to each split; the first is ours or the hub's
 OPTIONAL = "val"
 
 
-def wanted(row: Row | None) -> dict[str, tuple[str, ...]]:
+def wanted(row: DatasetSpec | None) -> dict[str, tuple[str, ...]]:
     """Our split -> the names it may have, in order of preference.
 
     A registered row asks for its official splits only; where the hub names one otherwise (Food-101's test is

@@ -1,17 +1,25 @@
-"""Rows of a split become a batch of bytes; runs in loader threads or processes."""
+"""Rows of a split become a batch of pixels; this runs in loader threads or processes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from probe.data import decode_memory
+from backbones.preprocess import Preprocessing
+from probe.data import Split, decode_memory
 from probe.data.decode import BadImage
 from probe.data.images import passing
 from probe.errors import UserError
+
+
+class BatchRequest(NamedTuple):
+    """Which rows of the split to load, and the shard that they belong to."""
+
+    shard: int
+    rows: range
 
 
 @dataclass
@@ -19,7 +27,7 @@ class DecodedBatch:
     """Decoded, resized and cropped images of one shard; what could not be decoded is in `bad`."""
 
     shard: int
-    asked: int  # rows asked for
+    requested: int  # how many rows were requested
     rows: list[int]  # rows of the split that are here
     pixels: Tensor  # len(rows) x 3 x size x size, uint8
     bad: dict[int, str]  # row -> why
@@ -32,20 +40,20 @@ class DecodedBatch:
 
 
 @dataclass(frozen=True)
-class Loader:
-    """Loads batches; a dataset for torch's DataLoader whose index is (shard, rows)."""
+class BatchLoader:
+    """Loads batches; a dataset for torch's DataLoader whose index is a `BatchRequest`."""
 
-    split: Any
-    preprocessing: Any
+    split: Split
+    preprocessing: Preprocessing
 
-    def __getitem__(self, asked: tuple[int, range]) -> DecodedBatch:
-        shard, rows = asked
+    def __getitem__(self, request: BatchRequest) -> DecodedBatch:
+        shard, rows = request
         size = self.preprocessing.size
         # Channels last from the start, as the images are and as the encoder wants them.
         pixels = torch.empty(len(rows), size, size, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
         batch = DecodedBatch(shard, len(rows), [], pixels, {})
         for row in rows:
-            # Errors travel as data: raised in a loader process, they would lose their words on the way.
+            # Errors are returned as data: raised in a loader process, they would lose their message.
             try:
                 with decode_memory.until_seen():
                     pixels[len(batch.rows)] = self.preprocessing.pixels(self.split[row][0])

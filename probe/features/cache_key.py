@@ -12,21 +12,37 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from probe.system.sealed_json import canonical, digest
 
+if TYPE_CHECKING:
+    from backbones.preprocess import Preprocessing
+    from probe.data import Split
+
 FORMAT = 1  # raise it whenever the meaning of a file in the entry changes
 SHARD_ROWS = 2048  # small enough that a kill costs seconds, large enough that files stay few
 DECODER = "decoder"  # the ingredient that stands only where images were skipped
 SHORT = 12  # hexadecimal digits of the key in the folder's name
-ENTRY_NAME = re.compile(rf"[a-z0-9-]+-[0-9a-f]{{{SHORT}}}")  # `Key.folder`
+ENTRY_NAME = re.compile(rf"[a-z0-9-]+-[0-9a-f]{{{SHORT}}}")  # `CacheKey.folder`
+
+
+class IdentifiedBackbone(Protocol):
+    """What a cache key asks of a backbone: `backbones.Backbone`, or a `BackboneIdentity` without weights."""
+
+    name: str
+    dim: int
+    tap: str
+    preprocessing: Preprocessing
+
+    def digest(self) -> str:
+        """Of the weights as they are now, the tap and the preprocessing."""
 
 
 @dataclass(frozen=True)
-class Key:
+class CacheKey:
     """The ingredients of one cache entry and the readable half of its name."""
 
     ingredients: dict[str, Any]
@@ -54,14 +70,14 @@ class Key:
 
     @property
     def lacks_rows(self) -> bool:
-        """May rows be missing, because a decoder, which is then an ingredient, has called images bad?"""
+        """May rows be missing, because images were bad? Then the decoder that said so is an ingredient."""
         return DECODER in self.ingredients
 
-    def without_bad_images(self) -> Key:
-        """The key of the same features where images had to be skipped: which ones, the decoder decided."""
+    def without_bad_images(self) -> CacheKey:
+        """The key of the same features where the decoder decided that images had to be skipped."""
         from probe.data import decode
 
-        return Key({**self.ingredients, DECODER: decode.identity()}, self.slug)
+        return CacheKey({**self.ingredients, DECODER: decode.identity()}, self.slug)
 
     def range_of(self, shard: int) -> range:
         """The rows of the split that live in this shard."""
@@ -69,15 +85,15 @@ class Key:
 
 
 def key_of(
-    backbone: Any,
-    split: Any,
+    backbone: IdentifiedBackbone,
+    split: Split,
     *,
     fingerprint: str,
     dtype: str,
     skip_bad_images: bool,
     autocast: str | None = None,
     shard_rows: int = SHARD_ROWS,
-) -> Key:
+) -> CacheKey:
     """The key of `split` seen through `backbone`, whose weights now have this fingerprint."""
     ingredients = {
         "format": FORMAT,
@@ -94,10 +110,10 @@ def key_of(
         "skip_bad_images": skip_bad_images,
         "shard_rows": shard_rows,
     }
-    return Key(ingredients, slug([backbone.name, split.title]))
+    return CacheKey(ingredients, slug([backbone.name, split.title]))
 
 
-def _numbers(preprocessing: Any) -> Any:
+def _numbers(preprocessing: Preprocessing) -> Any:
     return json.loads(canonical(asdict(preprocessing)))
 
 

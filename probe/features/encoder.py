@@ -1,4 +1,4 @@
-"""A batch of bytes becomes features: the device side of extraction."""
+"""A batch of pixels becomes features: the device side of extraction."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import logging
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
+from backbones.backbone import Backbone
+from backbones.errors import reason
 from probe.errors import UserError
 
 log = logging.getLogger("probe.features")
@@ -26,7 +27,8 @@ COMPILE_PAYS_FROM = {"cpu": 20_000, "cuda": 400_000}
 BATCH_PIXELS = {"cpu": 4 * 224**2, "cuda": 256 * 224**2}
 
 
-def device_of(backbone: Any) -> torch.device:
+def device_of(backbone: Backbone) -> torch.device:
+    """Where the backbone's weights are; the CPU if it has none."""
     return next((p.device for p in backbone.parameters()), torch.device("cpu"))
 
 
@@ -42,26 +44,26 @@ def worth_compiling(images: int, device: torch.device) -> bool:
 
 
 class BatchEncoder:
-    """Bytes in, float32 features out, in the layout and precision that are fastest for the device.
+    """Pixels in, float32 features out, in the layout and precision that are fastest for the device.
 
     Channels-last is the native layout of convolutions on CPUs and tensor cores; it does not touch the
     attention layers of a transformer.
     """
 
-    def __init__(self, backbone: Any, *, batch_size: int, autocast: str | None, compile: bool) -> None:
+    def __init__(self, backbone: Backbone, *, batch_size: int, autocast: str | None, compile: bool) -> None:
         self.backbone = backbone
         self.device = device_of(backbone)
         self.dtype = next((p.dtype for p in backbone.parameters()), torch.float32)
         self.batch_size = batch_size
         self.autocast = getattr(torch, autocast) if autocast else None
         self.compiled = compile
-        backbone.to(memory_format=torch.channels_last)
-        self._forward = backbone
+        backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._forward: Callable[[Tensor], Tensor] = backbone
         self._first = threading.Lock()
 
     @torch.inference_mode()
     def __call__(self, pixels: Tensor) -> Tensor:
-        """len(pixels) x dim, on the CPU."""
+        """N x 3 x size x size, uint8 -> N x dim, on the CPU."""
         n = len(pixels)
         if n == 0:
             return torch.empty(0, self.backbone.dim)
@@ -71,21 +73,24 @@ class BatchEncoder:
         if self.compiled and n < self.batch_size:  # one shape, one compilation
             pixels = torch.cat([pixels, pixels.new_zeros(self.batch_size - n, *pixels.shape[1:])])
         pixels = pixels.to(self.device, non_blocking=True, memory_format=torch.channels_last)
-        return self._halving(pixels)[:n].float().cpu()
+        features = self._halving(pixels)[:n]
+        if features.shape != (n, self.backbone.dim):
+            told = f"{tuple(features.shape)}, not {(n, self.backbone.dim)}"
+            raise UserError(f"{self.backbone.name} gives features of shape {told}; correct its dim")
+        return features.float().cpu()
 
     def _compile(self, like: Tensor) -> None:
-        """Compile on a blank batch; a machine that cannot (no C++ compiler, say) goes on without."""
+        """Compile on a blank batch; a machine that cannot (no C++ compiler, say) continues without."""
         blank = like.new_zeros(self.batch_size, *like.shape[1:])
         self._forward = torch.compile(self.backbone, dynamic=False)
         try:
             self._halving(blank.to(self.device, memory_format=torch.channels_last))
         except Exception as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            log.warning("cannot compile %s, going on without: %s", self.backbone.name, reason)
+            log.warning("cannot compile %s, continuing without: %s", self.backbone.name, reason(error))
             self._forward, self.compiled = self.backbone, False
 
     def _halving(self, pixels: Tensor) -> Tensor:
-        """Forward; a batch that does not fit the device is cut in two until it does."""
+        """Forward; a batch that does not fit the device's memory is split in two until it does."""
         precision = torch.autocast(self.device.type, self.autocast) if self.autocast else nullcontext()
         try:
             with precision:
@@ -97,15 +102,3 @@ class BatchEncoder:
                 ) from None
         half = len(pixels) // 2
         return torch.cat([self._halving(pixels[:half]), self._halving(pixels[half:])])
-
-
-@contextmanager
-def evaluation_mode(backbone: Any) -> Iterator[None]:
-    """No dropout and no moving batch statistics inside; as it was before, after."""
-    training = {module for module in backbone.modules() if module.training}
-    backbone.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True

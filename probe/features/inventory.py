@@ -11,15 +11,15 @@ from typing import Any
 
 from backbones import reading
 from probe.errors import UserError, nearest
-from probe.features.cache_key import ENTRY_NAME, SHORT, Key
-from probe.features.store import (
+from probe.features.cache_key import ENTRY_NAME, SHORT, CacheKey
+from probe.features.entry_format import (
     MANIFEST,
     SHARD_NAME,
     Damage,
     in_parallel,
     made_here,
     read_manifest,
-    shard_problem,
+    shard_damage,
 )
 from probe.system import atomic, digest_index
 from probe.system.cache_dir import cache_root
@@ -29,7 +29,7 @@ STATES = ("complete", "partial", "damaged")
 
 
 @dataclass(frozen=True)
-class Listed:
+class CacheEntry:
     """One entry of the cache, as `probe cache ls` shows it."""
 
     name: str  # the folder's
@@ -42,7 +42,7 @@ class Listed:
     path: Path
 
 
-def entries(cache: str | Path | None = None) -> list[Listed]:
+def entries(cache: str | Path | None = None) -> list[CacheEntry]:
     """Every entry, newest first."""
     listed = [_listed(folder) for folder in _folders(cache_root(cache))]
     return sorted(listed, key=lambda entry: entry.date, reverse=True)
@@ -142,8 +142,8 @@ def _problems(folder: Path) -> list[Damage]:
             paths |= {shard["file"]: folder / shard["file"] for shard in body["shards"]}
     except (OSError, ValueError, KeyError) as error:
         found.append(Damage(folder / MANIFEST, str(error)))
-    key = None if body is None else Key(body["key"], folder.name[: -SHORT - 1])
-    checked = in_parallel(lambda path: shard_problem(path, folder.name[-SHORT:], key), paths.values())
+    key = None if body is None else CacheKey(body["key"], folder.name[: -SHORT - 1])
+    checked = in_parallel(lambda path: shard_damage(path, folder.name[-SHORT:], key), paths.values())
     return found + [problem for problem in checked if problem]
 
 
@@ -159,7 +159,7 @@ def _problems_aside(root: Path) -> list[Damage]:
     return found
 
 
-def _listed(folder: Path) -> Listed:
+def _listed(folder: Path) -> CacheEntry:
     shards = _shards(folder)
     sizes = {path.name: path.stat().st_size for path in shards}
     try:
@@ -170,7 +170,7 @@ def _listed(folder: Path) -> Listed:
         body, state = None, "damaged"
     shapes = [shape for shape in map(_shape, shards) if shape]
     dim, dtype = (shapes[0]["dim"], shapes[0]["dtype"]) if shapes else (0, "")
-    return Listed(
+    return CacheEntry(
         name=folder.name,
         state=state,
         rows=body["rows"] if body else sum(shape["rows"] for shape in shapes),

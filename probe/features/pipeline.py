@@ -1,14 +1,13 @@
 """Keeping the device busy: batches are loaded ahead and come back encoded, in order.
 
 On a CPU every core gets its own stream: it decodes a batch and encodes it with a single thread. Compared
-with decoding beside a forward pass that spans all cores, nobody waits at barriers and no core is
-oversubscribed, and the features do not depend on how many cores there are.
-On a GPU, worker processes decode into page-locked memory and the device is fed from this process.
+with decoding beside a forward pass that spans all cores, no thread waits at barriers, no core is
+oversubscribed, and the features do not depend on the number of cores.
+On a GPU, worker processes decode into page-locked memory and this process feeds the device.
 """
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,12 +18,12 @@ import torch
 from torch import Tensor
 
 from probe.data import decode_memory
-from probe.features.batches import DecodedBatch, Loader
+from probe.features.batches import BatchLoader, BatchRequest, DecodedBatch
 from probe.features.encoder import BatchEncoder
+from probe.system.world import usable_cores
 
-Asked = tuple[int, range]  # shard, rows
-Encoded = tuple[DecodedBatch, Tensor]
-Stream = Generator[Encoded, None, None]
+EncodedBatch = tuple[DecodedBatch, Tensor]  # with its features, len(batch.rows) x dim
+Stream = Generator[EncodedBatch, None, None]
 AHEAD = 2  # batches in flight for each stream or worker: bounds the memory, whatever the number of images
 
 
@@ -32,50 +31,55 @@ def default_workers(device: torch.device) -> int:
     """As many streams as torch would use threads; on a GPU, the cores that this process may use, up to 16."""
     if device.type == "cpu":
         return torch.get_num_threads()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(16, max(1, cores - 1))
+    return min(16, max(1, usable_cores() - 1))
 
 
-def encoded(asked: Iterable[Asked], loader: Loader, encoder: BatchEncoder, workers: int) -> Stream:
-    """Load and encode every batch; `asked` is drawn lazily, results keep its order.
+def encoded(
+    requests: Iterable[BatchRequest], loader: BatchLoader, encoder: BatchEncoder, workers: int
+) -> Stream:
+    """Load and encode every batch; `requests` are drawn lazily, results keep their order.
 
     Close the stream when done, also on failure: until then torch has one thread, and cores are at work.
     """
     feed = _streams if encoder.device.type == "cpu" else _processes
-    return feed(asked, loader, encoder, workers)
+    return feed(requests, loader, encoder, workers)
 
 
-def _streams(asked: Iterable[Asked], loader: Loader, encoder: BatchEncoder, workers: int) -> Stream:
-    def work(one: Asked) -> Encoded:
-        batch = loader[one]
+def _streams(
+    requests: Iterable[BatchRequest], loader: BatchLoader, encoder: BatchEncoder, workers: int
+) -> Stream:
+    def work(request: BatchRequest) -> EncodedBatch:
+        batch = loader[request]
         result = batch, encoder(batch.pixels)
         batch.pixels = batch.pixels[:0]  # the bytes are not needed while the result waits for its turn
         return result
 
     threads = torch.get_num_threads()
-    waiting: deque[Future[Encoded]] = deque()
-    remaining = iter(asked)
+    waiting: deque[Future[EncodedBatch]] = deque()
+    remaining = iter(requests)
     torch.set_num_threads(1)
     decode_memory.share(max(1, workers))
     pool = ThreadPoolExecutor(max(1, workers), initializer=torch.set_num_threads, initargs=(1,))
     try:
-        waiting.extend(pool.submit(work, one) for one in islice(remaining, AHEAD * max(1, workers)))
+        waiting.extend(pool.submit(work, request) for request in islice(remaining, AHEAD * max(1, workers)))
         while waiting:
             done = waiting.popleft().result()
-            waiting.extend(pool.submit(work, one) for one in islice(remaining, 1))
+            waiting.extend(pool.submit(work, request) for request in islice(remaining, 1))
             yield done
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         torch.set_num_threads(threads)
 
 
-def _processes(asked: Iterable[Asked], loader: Loader, encoder: BatchEncoder, workers: int) -> Stream:
+def _processes(
+    requests: Iterable[BatchRequest], loader: BatchLoader, encoder: BatchEncoder, workers: int
+) -> Stream:
     from torch.utils.data import DataLoader
 
     batches: Iterable[DecodedBatch] = DataLoader(
         loader,  # type: ignore[arg-type]
         batch_size=None,
-        sampler=asked,
+        sampler=requests,
         num_workers=workers,
         prefetch_factor=AHEAD if workers else None,
         pin_memory=encoder.device.type == "cuda",

@@ -101,7 +101,9 @@ def backbone(recipe: Recipe, cache: Path | None = None) -> BackboneIdentity | No
 def load_backbone(recipe: Recipe, cache: Path | None = None) -> Any:
     """The recipe's backbone itself."""
     settings = recipe.backbone.model_dump()
-    b = backbone_identity.remembering(settings, lambda: backbones.load(**settings, device=device()), cache)
+    b = backbone_identity.load_and_remember(
+        settings, lambda: backbones.load(**settings, device=device()), cache
+    )
     if recipe.solver.name == "zeroshot":
         b.encode_text(["a photo"])  # refused now, not after minutes of extraction
     return b

@@ -8,20 +8,20 @@ duty: when it cannot be read or written the digests are computed anew, and a dam
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from backbones.reading import LASTING
 from probe.errors import UserError
 from probe.system.atomic import make_folder
 from probe.system.cache_dir import cache_root, check_owner
 from probe.system.progress import bar
+from probe.system.world import usable_cores
 
 NAME = "digests-2.sqlite"  # the number is the format's
 PATIENCE = 2.0  # seconds before a progress bar shows
@@ -30,8 +30,20 @@ RACY = 2_000_000_000  # ns: a file this young may change again within one tick o
 SEAL = 16  # bytes of a row's checksum, which follows its digest
 BATCH = 64  # files a task: a task a file would cost more than hashing a small image
 
-State = tuple[int, int, int, int]
 T = TypeVar("T")
+
+
+class FileState(NamedTuple):
+    """What the file system says about a file; two states that are equal stand for equal content."""
+
+    size: int
+    mtime: int  # ns
+    ctime: int  # ns
+    inode: int
+
+    def same_file(self, other: FileState) -> bool:
+        """Is it the same file with the same content, whatever has happened to its mode or its links?"""
+        return self._replace(ctime=0) == other._replace(ctime=0)
 
 
 def digests(
@@ -67,7 +79,7 @@ def digests(
     }
     found = dict.fromkeys(range(len(paths)), unreadable or b"") | recalled
     missing = [i for i in states if i not in recalled]
-    fresh: list[tuple[str, State, bytes]] = []
+    fresh: list[tuple[str, FileState, bytes]] = []
     saved_at = time.monotonic()
     for i, digest in _computed(missing, paths, compute_or_none, what):
         if digest is not None:
@@ -107,9 +119,11 @@ def _tried(read: Callable[[Path], T], path: Path, *, must: bool) -> T | None:
         ) from error
 
 
-def file_state(path: Path) -> State:
+def file_state(path: Path) -> FileState:
+    """The state of a file now; OSError where it cannot be asked."""
     stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino & (2**63 - 1)  # SQLite's are signed
+    inode = stat.st_ino & (2**63 - 1)  # SQLite's integers are signed
+    return FileState(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, inode)
 
 
 def _computed(
@@ -122,7 +136,7 @@ def _computed(
     began, done = time.monotonic(), 0
     advance: Callable[[int], None] | None = None
     with ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(min(32, os.cpu_count() or 1)))
+        pool = stack.enter_context(ThreadPoolExecutor(min(32, usable_cores())))
         try:
             for batch, values in zip(
                 batches, pool.map(lambda batch: [compute(paths[i]) for i in batch], batches), strict=True
@@ -149,7 +163,7 @@ def _opened(index: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def _recall(index: Path, names: Sequence[str]) -> dict[str, tuple[State, bytes]]:
+def _recall(index: Path, names: Sequence[str]) -> dict[str, tuple[FileState, bytes]]:
     check_owner(index.parent, index)
     try:
         with _opened(index) as connection:
@@ -159,22 +173,26 @@ def _recall(index: Path, names: Sequence[str]) -> dict[str, tuple[State, bytes]]
         return {}
 
 
-def _rows(connection: sqlite3.Connection, names: Sequence[str]) -> Iterator[tuple[str, tuple[State, bytes]]]:
+def _rows(
+    connection: sqlite3.Connection, names: Sequence[str]
+) -> Iterator[tuple[str, tuple[FileState, bytes]]]:
     for name in names:
         row = connection.execute("SELECT * FROM digest WHERE name = ?", (name,)).fetchone()
         if row is not None:
             yield name, _checked(*row)
 
 
-def _checked(name: str, size: int, mtime: int, ctime: int, inode: int, kept: bytes) -> tuple[State, bytes]:
+def _checked(
+    name: str, size: int, mtime: int, ctime: int, inode: int, kept: bytes
+) -> tuple[FileState, bytes]:
     """What a row says; ValueError if it is not what was written."""
-    state, digest = (size, mtime, ctime, inode), bytes(kept[:-SEAL])
+    state, digest = FileState(size, mtime, ctime, inode), bytes(kept[:-SEAL])
     if bytes(kept[-SEAL:]) != _seal(name, state, digest):
         raise ValueError("a row does not match its checksum")
     return state, digest
 
 
-def _seal(name: str, state: State, digest: bytes) -> bytes:
+def _seal(name: str, state: FileState, digest: bytes) -> bytes:
     return hashlib.sha256(repr((name, *state)).encode("utf-8", "surrogatepass") + digest).digest()[:SEAL]
 
 
@@ -197,13 +215,13 @@ def damage(root: Path) -> tuple[Path, str] | None:
     return None
 
 
-def _remember(index: Path, fresh: Sequence[tuple[str, State, bytes]]) -> None:
+def _remember(index: Path, fresh: Sequence[tuple[str, FileState, bytes]]) -> None:
     """Store what was computed, but no file so young that it may yet change under the same time stamp."""
     now = time.time_ns()
     rows = [
         (name, *state, digest + _seal(name, state, digest))
         for name, state, digest in fresh
-        if now - max(state[1], state[2]) > RACY
+        if now - max(state.mtime, state.ctime) > RACY
     ]
     if not rows:
         return

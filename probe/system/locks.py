@@ -1,8 +1,8 @@
-"""Who is computing which shard, so that runs on one cache share the work instead of repeating it.
+"""Which run is computing which shard, so that runs on one cache share the work instead of repeating it.
 
 Locks save work; they do not guard data. Shards are deterministic, renames are atomic and the manifest is
-created once, so two runs that ignore each other end with the same entry. That is why every doubt below
-(no locking on this file system, an owner that cannot be seen) is settled in favour of working on.
+created once, so two runs that ignore each other end with the same entry. That is why, in every case of doubt
+below (no locking on this file system, an owner that cannot be seen), the run carries on.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ LOCK_NAME = re.compile(r"\.lock(-\d{5,})?")  # the file of record locks, or the 
 STALE_SECONDS = 600.0  # an owner on another machine is believed this long
 
 
-class Claims:
-    """Claims on the shards of one entry; all end with the process, however it ends.
+class FolderLocks:
+    """Locks on the shards of one entry; all of them end with the process, however it ends.
 
     The operating system's record locks are used where the file system has them: they vanish with their
-    owner and a forked loader process does not inherit them. Elsewhere a claim is a symbolic link to
+    owner and a forked loader process does not inherit them. Elsewhere a lock is a symbolic link to
     `pid@host`, made in one atomic step, which anyone may remove when that process is gone.
 
-    >>> with Claims(folder) as claims:
-    ...     if claims.take(3): ...
+    >>> with FolderLocks(folder) as locks:
+    ...     if locks.acquire(3): ...
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,7 +46,7 @@ class Claims:
             with suppress(OSError):
                 self._file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def __enter__(self) -> Claims:
+    def __enter__(self) -> FolderLocks:
         return self
 
     def __exit__(
@@ -58,7 +58,7 @@ class Claims:
             os.close(self._file)
             self._file = None
 
-    def take(self, shard: int) -> bool:
+    def acquire(self, shard: int) -> bool:
         """True if the shard is ours to compute; never waits."""
         if self._file is not None:
             try:
@@ -72,6 +72,7 @@ class Claims:
         return self._mark(shard)
 
     def release(self, shard: int) -> None:
+        """Let other runs have the shard."""
         if shard in self._marks:
             self._marks.discard(shard)
             self._path(shard).unlink(missing_ok=True)
@@ -99,7 +100,7 @@ class Claims:
 
 
 def _abandoned(mark: Path) -> bool:
-    """True if the process that made the mark is gone, or nobody can tell after a long time."""
+    """True if the process that made the mark is gone, or cannot be seen and the mark is old."""
     try:
         pid, _, host = str(mark.readlink()).partition("@")
         age = time.time() - mark.lstat().st_mtime

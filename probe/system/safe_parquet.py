@@ -85,7 +85,8 @@ def texts(column: pa.ChunkedArray) -> list[Any]:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    """Strings in any of Arrow's layouts; polars writes views."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def _declared(metadata: pq.FileMetaData, names: Sequence[str]) -> tuple[int, int]:

@@ -1,12 +1,13 @@
-"""Is this process one of several that train together, and which one?
+"""This process among others: its rank, the world's size, the cores it may use, and its parent.
 
-A launcher (ours, torchrun, Accelerate's, a script on a cluster) says so in the environment, in a set of
-variables that belong together. One that was left behind by something else is no such set: taken at its word,
-`RANK=1` would have a run do everything and write nothing.
+A launcher (ours, torchrun, Accelerate's, a script on a cluster) tells a process its place in the environment,
+in a set of variables that belong together. A variable that something else left behind is not such a set: if
+it were believed, `RANK=1` would have a run compute everything and write nothing.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from typing import NamedTuple
@@ -14,8 +15,8 @@ from typing import NamedTuple
 NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 MEETING = ("MASTER_ADDR", "MASTER_PORT")  # where the processes find each other; alone they mean nothing
 ASKED = "PROBE_PROCESSES"  # how many processes our launcher was told to start, over all machines
-LOCAL_SIZE = "LOCAL_WORLD_SIZE"  # how many of the processes are on this machine; not every launcher says it
-# MPI's and a cluster's words for the same: we never follow them, and Accelerate would where ours are missing.
+LOCAL_SIZE = "LOCAL_WORLD_SIZE"  # how many of the processes are on this machine; not every launcher sets it
+# MPI's and a cluster's names for the same: we never follow them; Accelerate would where ours are missing.
 MPI = (
     *("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     *(f"{kind}_COMM_WORLD_{name}" for kind in ("OMPI", "MV2") for name in ("RANK", "SIZE")),
@@ -25,7 +26,7 @@ LAUNCHERS = (ASKED, "TORCHELASTIC_RUN_ID")  # each is set by a program that star
 
 
 class Place(NamedTuple):
-    """A process's number in its world, the world's size, and its number on this machine."""
+    """A process's rank, the number of processes, and its rank on this machine."""
 
     rank: int
     size: int
@@ -36,7 +37,7 @@ ALONE = Place(0, 1, 0)
 
 
 def place() -> Place | None:
-    """What a whole and consistent set says; None without one."""
+    """What a complete and consistent set of variables says; None without one."""
     try:
         found = Place(*(int(os.environ[name]) for name in NUMBERS))
     except (KeyError, ValueError):
@@ -51,22 +52,22 @@ def inside() -> bool:
 
 
 def rank() -> int:
-    """This process's number in its world; 0 writes the results."""
+    """This process's rank; rank 0 writes the results."""
     return (place() or ALONE).rank
 
 
 def local_rank() -> int:
-    """Its number on this machine, and that of its GPU."""
+    """Its rank on this machine, and the number of its GPU."""
     return (place() or ALONE).local
 
 
 def size() -> int:
-    """How many processes there are in it."""
+    """How many processes there are."""
     return (place() or ALONE).size
 
 
 def local_size() -> int:
-    """How many of them are on this machine; 1 where nobody says so."""
+    """How many of them are on this machine; 1 where no launcher says."""
     try:
         return max(1, int(os.environ[LOCAL_SIZE]))
     except (KeyError, ValueError):
@@ -78,10 +79,20 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def drop_strays() -> None:
-    """Take variables out of the environment that are no whole set: libraries would believe them; say so.
+def leave_with_parent(signal_number: int) -> None:
+    """Have the kernel send this process a signal when its parent is gone, however it ended (Linux only).
 
-    That one process is process 0 of 1, as clusters tell every job, is true and not worth a line.
+    For processes that must not outlive the one that started them: loaders, launched trainers.
+    """
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal_number)
+
+
+def drop_strays() -> None:
+    """Remove variables from the environment that are not a complete set; libraries would believe them.
+
+    That a process is number 0 of 1, as clusters tell every job, is true and not worth a line.
     """
     if inside():
         return
@@ -94,7 +105,7 @@ def drop_strays() -> None:
 
 
 def say_who_writes() -> None:
-    """A process that writes nothing says so, unless a launcher has certainly started the one that does."""
+    """A process that writes nothing says so, unless a launcher has certainly started the one that writes."""
     if rank() > 0 and not any(name in os.environ for name in LAUNCHERS):
         print(
             f"note: this is process {rank()} of {size()} by RANK and WORLD_SIZE in the environment; "

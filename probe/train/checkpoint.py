@@ -33,7 +33,7 @@ from probe.errors import UserError
 from probe.system.atomic import TEMPORARY, abandoned, make_folder, named_failures, staged_folder, write_atomic
 from probe.system.cache_dir import OTHER_RUN, check_owner
 from probe.system.checksums import file_digest
-from probe.system.locks import Claims
+from probe.system.locks import FolderLocks
 from probe.system.sealed_json import sealed, unsealed
 from probe.train.step import Diverged
 
@@ -74,7 +74,7 @@ class Checkpoints:
             taken = False
             if self.folder is not None and self.accelerator.process_index == 0:
                 make_folder(self.folder)
-                taken = not stack.enter_context(Claims(self.folder)).take(0)
+                taken = not stack.enter_context(FolderLocks(self.folder)).acquire(0)
             if any(collectives.largest(int(taken), device=self.accelerator.device)):
                 raise UserError(
                     f"another training is at work in {self.folder}; wait for it, stop it, or choose another "

@@ -62,7 +62,7 @@ def test_digits_are_scikit_learns_and_need_no_network():
 
 @pytest.fixture
 def tiny_row(monkeypatch):
-    row = catalogue.Row(
+    row = catalogue.DatasetSpec(
         name="tiny",
         title="Tiny",
         classes=2,
@@ -73,7 +73,7 @@ def tiny_row(monkeypatch):
         label=("fine", "label"),
         templates=("a {}, tiny.",),
     )
-    monkeypatch.setitem(catalogue._BY_NAME, "tiny", row)
+    monkeypatch.setitem(catalogue._by_name, "tiny", row)
     return row
 
 

@@ -67,10 +67,19 @@ def test_a_known_backbone_whose_features_are_gone_extracts_them_again(weights, c
             shutil.rmtree(entry)
 
 
-def test_what_is_more_than_identity_loads_the_real_one(weights, colours, cache):
+def test_a_misspelt_attribute_is_an_error_and_loads_nothing(weights, colours, cache, monkeypatch):
     gather(asked(weights, colours), cache=cache)
     b = gather(asked(weights, colours), cache=cache).backbone
-    assert sum(p.numel() for p in b.parameters()) > 1_000_000
+    no_loading(monkeypatch)
+    for name in ("fingerprnt", "encoder", "forward"):
+        with pytest.raises(AttributeError):
+            getattr(b, name)
+
+
+def test_the_backbone_itself_is_loaded_when_it_is_asked_for(weights, colours, cache):
+    gather(asked(weights, colours), cache=cache)
+    b = gather(asked(weights, colours), cache=cache).backbone
+    assert sum(p.numel() for p in b.load().parameters()) > 1_000_000
     assert b.digest() == b.fingerprint
 
 
@@ -98,7 +107,7 @@ def test_weights_that_change_during_a_run_are_noticed(weights, colours, cache):
     other = backbones.load("effnet-lite0", image_size=64)
     b = backbone_identity.recall(settings, load=lambda: other, cache=cache)
     with pytest.raises(UserError, match="changed during the run"):
-        b.encoder  # noqa: B018
+        b.load()
 
 
 def test_young_files_and_nets_without_weights_are_not_trusted(weights, cache, monkeypatch):
@@ -111,7 +120,7 @@ def test_a_cache_that_takes_no_notes_is_no_obstacle(weights, tmp_path):
     occupied = tmp_path / "file"
     occupied.write_text("")
     settings = {"name": "effnet-lite0", "weights": str(weights), "tap": None, "image_size": 32}
-    backbone_identity.remembering(settings, lambda: backbones.load(**settings), occupied)
+    backbone_identity.load_and_remember(settings, lambda: backbones.load(**settings), occupied)
     assert backbone_identity.recall(settings, load=lambda: None, cache=occupied) is None
 
 
@@ -123,5 +132,5 @@ def test_weights_replaced_while_they_are_read_are_not_remembered(weights, cache)
         weights.write_bytes(b"another checkpoint")
         return loaded
 
-    backbone_identity.remembering(settings, load_and_lose, cache)
+    backbone_identity.load_and_remember(settings, load_and_lose, cache)
     assert backbone_identity.recall(settings, load=lambda: None, cache=cache) is None

@@ -112,7 +112,9 @@ def test_bad_images_may_be_skipped_but_changed_ones_never_are(tmp_path, photos):
 def test_a_digest_that_was_remembered_wrongly_is_noticed_and_forgotten(tmp_path, photos, monkeypatch):
     """On a file system whose clock stands still, a changed file of the same size looks unchanged."""
     monkeypatch.setattr(digest_index, "RACY", -(10**18))
-    monkeypatch.setattr(digest_index, "file_state", lambda path: (path.stat().st_size, 1, 1, 1))
+    monkeypatch.setattr(
+        digest_index, "file_state", lambda path: digest_index.FileState(path.stat().st_size, 1, 1, 1)
+    )
     file = photos / "train/cat/0.png"
     size = max(len(encoded(picture(0))), len(encoded(picture(50))))
     file.write_bytes(encoded(picture(0)).ljust(size, b"\0"))
@@ -259,7 +261,7 @@ def test_a_shard_exchanged_after_it_was_verified_is_not_opened(tmp_path, monkeyp
         return shards, problems
 
     monkeypatch.setattr(Entry, "complete", then_swapped)
-    with pytest.raises(UserError, match=r"00000-.* was exchanged while it was opened; run again"):
+    with pytest.raises(UserError, match=r"00000-.* was replaced while it was being opened; run again"):
         take(tmp_path, world.split(8))
 
 

@@ -213,7 +213,7 @@ def test_a_machine_that_cannot_compile_goes_on_without(tmp_path, monkeypatch, ca
     monkeypatch.setattr(torch, "compile", no_compiler)
     f = take(tmp_path, compile=True)
     assert torch.equal(f.X.tensor(), take(tmp_path / "plain", compile=False).X.tensor())
-    assert "cannot compile tiny, going on without: no C++ compiler" in caplog.text
+    assert "cannot compile tiny, continuing without: no C++ compiler" in caplog.text
 
 
 @pytest.mark.slow

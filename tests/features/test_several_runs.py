@@ -98,8 +98,8 @@ def unsupported(*_):
     raise OSError(errno.ENOLCK, "No locks available")
 if sys.argv[2] == "links":
     locks.fcntl.lockf = unsupported
-claims = locks.Claims(Path(sys.argv[1]))
-print(claims.take(3), claims.take(4), flush=True)
+claims = locks.FolderLocks(Path(sys.argv[1]))
+print(claims.acquire(3), claims.acquire(4), flush=True)
 time.sleep(60)
 """
 
@@ -107,20 +107,20 @@ time.sleep(60)
 def test_a_claim_excludes_others_and_dies_with_its_owner(tmp_path, kind):
     owner = subprocess.Popen([sys.executable, "-c", TAKE, tmp_path, kind], stdout=subprocess.PIPE, text=True)
     assert owner.stdout.readline() == "True True\n"
-    with locks.Claims(tmp_path) as claims:
-        assert not claims.take(3)
-        assert claims.take(5)
+    with locks.FolderLocks(tmp_path) as claims:
+        assert not claims.acquire(3)
+        assert claims.acquire(5)
         owner.kill()
         owner.communicate()
-        assert claims.take(3)
-        assert claims.take(4)
+        assert claims.acquire(3)
+        assert claims.acquire(4)
 
 
 def test_a_released_claim_can_be_taken_and_leaves_no_mark(tmp_path, kind):
-    with locks.Claims(tmp_path) as claims:
-        assert claims.take(1)
+    with locks.FolderLocks(tmp_path) as claims:
+        assert claims.acquire(1)
         claims.release(1)
-        assert claims.take(1)
+        assert claims.acquire(1)
     assert [path.name for path in tmp_path.iterdir() if path.name != locks.LOCK] == []
 
 
@@ -129,12 +129,12 @@ def test_an_owner_on_another_machine_is_believed_for_a_while(tmp_path, monkeypat
     (tmp_path / ".lock-00001").symlink_to("1@elsewhere")
     (tmp_path / ".lock-00002").symlink_to(f"999999999@{socket.gethostname()}")
     (tmp_path / ".lock-00003").symlink_to("nonsense")
-    with locks.Claims(tmp_path) as claims:
-        assert not claims.take(1)
-        assert claims.take(2)
-        assert claims.take(3)
+    with locks.FolderLocks(tmp_path) as claims:
+        assert not claims.acquire(1)
+        assert claims.acquire(2)
+        assert claims.acquire(3)
         monkeypatch.setattr(locks, "STALE_SECONDS", -1.0)
-        assert claims.take(1)
+        assert claims.acquire(1)
 
 
 def test_without_any_kind_of_lock_everyone_works_on(tmp_path, monkeypatch):
@@ -143,6 +143,6 @@ def test_without_any_kind_of_lock_everyone_works_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(locks.fcntl, "lockf", unsupported)
     monkeypatch.setattr(Path, "symlink_to", unsupported)
-    with locks.Claims(tmp_path) as one, locks.Claims(tmp_path) as two:
-        assert one.take(0)
-        assert two.take(0)
+    with locks.FolderLocks(tmp_path) as one, locks.FolderLocks(tmp_path) as two:
+        assert one.acquire(0)
+        assert two.acquire(0)

@@ -84,7 +84,7 @@ def main() -> None:
     if os.environ.get("WITHOUT_LOCKS"):
         from probe.system import locks
 
-        locks.Claims.take = lambda self, shard: True  # type: ignore[method-assign]
+        locks.FolderLocks.acquire = lambda self, shard: True  # type: ignore[method-assign]
     pictures = split(delay=float(os.environ.get("DELAY", 0)))
     f = features.extract(backbone(), pictures, cache=sys.argv[1], shard_rows=8, batch_size=4, progress=False)
     print(len(pictures._images.seen), f.X.tensor().double().sum().item(), flush=True)  # type: ignore[attr-defined]

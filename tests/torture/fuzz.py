@@ -11,7 +11,7 @@ from random import Random
 from probe import recipe
 from probe.features import inventory
 from probe.features.cache_key import SHORT
-from probe.features.store import MANIFEST, SHARD_NAME
+from probe.features.entry_format import MANIFEST, SHARD_NAME
 from probe.report.html import page
 from probe.runs import report
 from probe.system.sealed_json import canonical, digest, sealed

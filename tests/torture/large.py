@@ -11,7 +11,7 @@ import numpy as np
 
 from probe.data.dataset import Split
 from probe.data.sources.image_folder import FolderImages
-from probe.features.batches import Loader
+from probe.features.batches import BatchLoader
 from probe.features.encoder import BatchEncoder
 from probe.features.pipeline import encoded
 from tests.support import feature_world as pictures
@@ -48,7 +48,7 @@ def prepare(folder: Path) -> Case:
         split = Split("large", images, np.zeros(len(chosen), dtype=np.int64), ids, ("a", "b"))
         encoder = BatchEncoder(pictures.backbone(), batch_size=1, autocast=None, compile=False)
         asked = ((0, range(i, i + 1)) for i in range(len(chosen)))
-        loader = Loader(split, pictures.PREPROCESSING)
+        loader = BatchLoader(split, pictures.PREPROCESSING)
         with closing(encoded(asked, loader, encoder, STREAMS)) as stream:
             for batch, values in stream:
                 assert not batch.bad, batch.bad

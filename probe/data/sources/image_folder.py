@@ -108,7 +108,7 @@ def _class_folders(folder: Path) -> list[str]:
 
 
 def _check_text(names: Iterable[str], folder: Path) -> None:
-    """File names are bytes to the system, and those that are no text could be written into no result."""
+    """File names are bytes to the system; a name that is not text could not be written into a result."""
     for name in names:
         if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
             encoding = sys.getfilesystemencoding()

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from probe.data.sources.parquet_columns import Part
+from probe.data.sources.parquet_columns import ParquetPart
 from probe.errors import UserError
 
 SHOWN = 5  # class names in a message
@@ -29,7 +29,7 @@ class ClassList:
     source: Path
     by_number: bool  # may a number without names be understood as a place in the list?
 
-    def numbers(self, part: Part, split: str, ids: Sequence[str]) -> NDArray[np.int64]:
+    def numbers(self, part: ParquetPart, split: str, ids: Sequence[str]) -> NDArray[np.int64]:
         """A file's labels as int64 numbers of this list; `ids` name its rows in messages."""
         path, labels = part.file.path, part.labels
         if labels.null_count:
@@ -70,7 +70,7 @@ class ClassList:
         )
 
 
-def class_list(parts: Mapping[str, Sequence[Part]], official: int | None) -> ClassList:
+def class_list(parts: Mapping[str, Sequence[ParquetPart]], official: int | None) -> ClassList:
     """Train's list: declared names (its first file's), else the sorted texts, else the numbers in use.
 
     `official` is how many there are where a registered data set stores no names.
@@ -89,7 +89,7 @@ def class_list(parts: Mapping[str, Sequence[Part]], official: int | None) -> Cla
     return ClassList(tuple(map(str, range(number))), source, by_number=True)
 
 
-def _largest(train: Sequence[Part], official: int | None) -> int:
+def _largest(train: Sequence[ParquetPart], official: int | None) -> int:
     """How many classes numbers without names mean."""
     images = sum(map(len, train))
     if not images:

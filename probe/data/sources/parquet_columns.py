@@ -10,18 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from probe.data.sources.parquet_images import File, column_chunk, file_state
+from probe.data.sources.parquet_reader import ImageTable, column_chunk
 from probe.errors import UserError
 from probe.system import safe_parquet
+from probe.system.digest_index import file_state
 
 LABEL_NAMES = ("label", "labels", "class", "target")  # tried when no column says that it holds classes
 
 
 @dataclass(frozen=True)
-class Part:
+class ParquetPart:
     """The small columns of one file, and where its images are."""
 
-    file: File
+    file: ImageTable
     labels: pa.Array  # int64 or string
     ids: list[Any]  # the `id` column, None where it says nothing
     names: tuple[str, ...]  # declared class names, if any
@@ -34,7 +35,7 @@ class Part:
         return pa.types.is_string(self.labels.type)
 
 
-def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, ...]) -> Part:
+def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, ...]) -> ParquetPart:
     """The small columns of a file; no two files of a split need to name or store them alike."""
     with safe_parquet.plain_errors(path):
         state = file_state(path)
@@ -47,9 +48,9 @@ def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, 
         labels = _plain(columns[label], path)
     _check_embedded(file, image, path)
     groups = tuple(file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups))
-    where = File(path, groups, state, image)
+    where = ImageTable(path, groups, state, image)
     where.check_same()  # the columns were read by opening it again
-    return Part(
+    return ParquetPart(
         where,
         labels,
         safe_parquet.texts(columns["id"]) if with_id else [None] * len(labels),
@@ -58,7 +59,7 @@ def read_part(path: Path, image_hints: tuple[str, ...], label_hints: tuple[str, 
 
 
 def _plain(labels: pa.ChunkedArray, path: Path) -> pa.Array:
-    """Labels as int64 or string, whatever integer or text type they were written in."""
+    """Labels as int64 or string, whatever integer or text type they were written as."""
     kind = labels.type.value_type if pa.types.is_dictionary(labels.type) else labels.type
     textual = safe_parquet.is_text(kind)
     if not (textual or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
@@ -80,7 +81,7 @@ def _declared(feature: dict, path: Path) -> tuple[str, ...]:
     """The class names that a label column declares, if it does."""
     names = feature.get("names") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{path}: the class names in its metadata are no list of texts; write it again")
+        raise UserError(f"{path}: the class names in its metadata are not a list of strings; write it again")
     if len(set(names)) < len(names):
         raise UserError(f"{path}: a class name stands twice in its metadata; give every class its own name")
     return tuple(names)
@@ -112,7 +113,7 @@ def _leaf(field: pa.Field) -> str | None:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
 
 
 def _label_column(schema: pa.Schema, features: dict[str, dict], hints: tuple[str, ...], path: Path) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from probe.data import split_names
 from probe.data.dataset import Split
 from probe.data.sources.parquet_classes import ClassList, class_list
-from probe.data.sources.parquet_columns import Part, read_part
+from probe.data.sources.parquet_columns import ParquetPart, read_part
 from probe.data.sources.parquet_images import ParquetImages
 from probe.errors import UserError
 
@@ -88,7 +88,7 @@ def read(
     found = split_names.choose(
         groups(files_below(root), str(root), configuration), want, str(root), strict=strict
     )
-    parts: dict[str, list[Part]] = {}
+    parts: dict[str, list[ParquetPart]] = {}
     for name, files in found.items():
         check_complete(files, f"{root} ({name})")
         parts[name] = [read_part(root / file, image, label) for file in files]
@@ -96,7 +96,9 @@ def read(
     return {name: _split(name, mine, shared, root, cache) for name, mine in parts.items()}
 
 
-def _split(name: str, parts: list[Part], classes: ClassList, root: Path, cache: str | Path | None) -> Split:
+def _split(
+    name: str, parts: list[ParquetPart], classes: ClassList, root: Path, cache: str | Path | None
+) -> Split:
     ids = _ids(parts, root)
     starts = accumulate((len(part.labels) for part in parts), initial=0)
     labels = [
@@ -107,7 +109,7 @@ def _split(name: str, parts: list[Part], classes: ClassList, root: Path, cache: 
     return Split(name, images, np.concatenate(labels), ids, classes.names)
 
 
-def _ids(parts: list[Part], root: Path) -> list[str]:
+def _ids(parts: list[ParquetPart], root: Path) -> list[str]:
     """The `id` column where a row has one, else its place; the place is added where ids repeat.
 
     CIFAR-100 has one file name twice. When more than a few repeat, they are left as they are, to be refused:

@@ -22,9 +22,8 @@ def backbones(as_json: bool) -> None:
 
 
 def datasets(as_json: bool) -> None:
-    rows = [asdict(row) for row in data_room.rows()]
+    rows = [row.row() for row in data_room.rows()]
     for row in rows:
-        row["source"] = row["hub"] or "embedded"
         row["images"] = " / ".join(f"{n:,}" for n in row["sizes"].values())
     _show(rows, ("name", "classes", "metric", "images", "source"), as_json)
     if not as_json:

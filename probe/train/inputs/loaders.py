@@ -21,8 +21,7 @@ from probe.data import decode_memory
 from probe.data.decode import BadImage
 from probe.data.images import passing
 from probe.errors import UserError
-from probe.system.orphans import leave_with_parent
-from probe.system.world import usable_cores
+from probe.system.world import leave_with_parent, usable_cores
 from probe.train.inputs.batch import Batch
 from probe.train.seeding import derive_seed
 

@@ -19,8 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from probe.errors import UserError
-from probe.system.orphans import leave_with_parent
-from probe.system.world import ASKED, inside, say_who_writes, usable_cores
+from probe.system.world import ASKED, inside, leave_with_parent, say_who_writes, usable_cores
 from probe.train.parallel import fsdp_config
 
 GO_ON = "so it was stopped; the same command resumes from the last checkpoint"

@@ -144,7 +144,7 @@ def test_image_sizes_follow_what_the_tower_can_do(open_clip_folders):
     b = backbones.load("clip-vit-b32", weights=open_clip_folders.vit, image_size=48)
     assert b(images(48)).shape == (2, 24)
     assert (b.preprocessing.size, b.preprocessing.resize) == (48, 48)
-    with pytest.raises(UserError, match="no multiple of the 8-pixel patches"):
+    with pytest.raises(UserError, match="not a multiple of the 8-pixel patches"):
         backbones.load("clip-vit-b32", weights=open_clip_folders.vit, image_size=50)
     with pytest.raises(UserError, match="takes its own image size only"):
         backbones.load("clip-rn50", weights=open_clip_folders.rn, image_size=96)

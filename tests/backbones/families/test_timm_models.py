@@ -121,7 +121,7 @@ def test_vision_transformers_take_other_image_sizes_that_their_patches_divide(ti
     b = backbones.load("timm:test_vit", weights=timm_folder, image_size=96)
     assert b.preprocessing.size == 96
     assert b(images(96)).shape == (2, 64)
-    with pytest.raises(UserError, match="image_size=100 is no multiple of the 16-pixel patches"):
+    with pytest.raises(UserError, match="image_size=100 is not a multiple of the 16-pixel patches"):
         backbones.load("timm:test_vit", weights=timm_folder, image_size=100)
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import probe.data
-from probe.data.sources import parquet_images
+from probe.data.sources import parquet_reader
 from probe.errors import UserError
 from probe.system import safe_parquet
 from tests.support.tiny_datasets import encoded, picture, write_parquet, write_parquet_folder
@@ -62,7 +62,7 @@ def test_uncompressed_images_are_read_in_place_and_nothing_is_held(tmp_path):
 
 
 def test_decompressed_row_groups_stay_within_the_budget(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet_images, "HELD", 3000)
+    monkeypatch.setattr(parquet_reader, "HELD", 3000)
     write_parquet(tmp_path / "train-0.parquet", [0, 1] * 20, compression="snappy", row_group_size=4)
     write_parquet(tmp_path / "test-0.parquet", [0, 1], seed=90)
     train = probe.data.load(tmp_path)["train"]
@@ -74,7 +74,7 @@ def test_decompressed_row_groups_stay_within_the_budget(tmp_path, monkeypatch):
 
 
 def test_a_compressed_row_group_too_large_for_random_access_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet_images, "TOO_LARGE", 100)
+    monkeypatch.setattr(parquet_reader, "TOO_LARGE", 100)
     write_parquet_folder(tmp_path, compression="snappy")
     with pytest.raises(UserError, match="row_group_size"):
         probe.data.load(tmp_path)["train"][0]
@@ -156,6 +156,30 @@ def test_bad_rows_are_refused_in_one_line(tmp_path, labels, options, words):
     refuse(tmp_path, *words)
 
 
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+@pytest.mark.parametrize("struct", [True, False])
+def test_arrows_view_types_are_read_like_others(tmp_path, compression, struct):
+    """As polars writes them."""
+    for name, seed in (("train", 0), ("test", 50)):
+        values = [encoded(picture(seed + i)) for i in range(4)]
+        kind = (
+            pa.struct({"bytes": pa.binary_view(), "path": pa.string_view()}) if struct else pa.binary_view()
+        )
+        images = pa.array([{"bytes": v, "path": "x"} for v in values] if struct else values, kind)
+        columns = {
+            "image": images,
+            "label": pa.array(["dog", "cat", "cat", "dog"], pa.string_view()),
+            "id": pa.array([f"{name}{i}" for i in range(4)], pa.string_view()),
+        }
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet", compression=compression)
+    data = probe.data.load(tmp_path)
+    assert data.class_names == ("cat", "dog")
+    assert data["train"].labels.tolist() == [1, 0, 0, 1]
+    assert data["test"].ids[3] == "test3"
+    assert same_picture(data["test"][2][0], 52)
+    assert len(data["train"].fingerprint) == 64
+
+
 def test_a_file_that_is_not_parquet_is_named(parquet_folder):
     (parquet_folder / "test-00000-of-00001.parquet").write_bytes(b"PAR1 or not")
     refuse(parquet_folder, "cannot read", "test-00000-of-00001.parquet")
@@ -199,15 +223,19 @@ def test_a_file_exchanged_before_it_is_hashed_is_noticed(parquet_folder, rows):
 
 
 def test_a_file_exchanged_while_its_labels_are_read_is_noticed(parquet_folder, monkeypatch):
-    read = safe_parquet.columns
+    """The other file has the same layout, so that reading it by the first one's footer succeeds."""
+    read, labels = safe_parquet.columns, []
 
     def exchange(path, *rest):
-        write_parquet(path, [1, 0, 1, 0, 1, 0], seed=50)
-        return read(path, *rest)
+        write_parquet(path, [1, 0, 1, 0, 1, 0])
+        columns = read(path, *rest)
+        labels.append(columns["label"].to_pylist())
+        return columns
 
     monkeypatch.setattr(safe_parquet, "columns", exchange)
-    with pytest.raises(UserError, match=r"has changed|cannot read"):
+    with pytest.raises(UserError, match=r"train-00000-of-00001.parquet has changed while it was being read"):
         probe.data.load(parquet_folder)
+    assert labels == [[1, 0, 1, 0, 1, 0]]
 
 
 def test_files_of_one_size_and_time_that_change_places_are_noticed(tmp_path):
