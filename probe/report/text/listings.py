@@ -31,7 +31,7 @@ def datasets(as_json: bool) -> None:
 
 
 def methods(as_json: bool) -> None:
-    rows = [method.row() for method in (*loss_room.specs(), *method_room.METHODS)]
+    rows = [method.row() for method in (*loss_room.specs(), *method_room.specs())]
     for row in rows:
         row["parameters"] = {p["name"]: p["default"] for p in row["parameters"]}
         row["on balanced data"] = row["balanced"]
