@@ -17,6 +17,8 @@ from probe.methods import catalogue, grammar
 from probe.methods.catalogue import MethodSpec, info, inner, names, register, specs
 
 if TYPE_CHECKING:
+    from probe.core.class_stats import ClassStats
+    from probe.losses.base import Loss
     from probe.methods.base import Method
 
 __all__ = [
@@ -40,7 +42,7 @@ def make(
     *,
     num_classes: int,
     class_counts: Any = None,
-    stats: Any = None,
+    stats: ClassStats | None = None,
     dim: int | None = None,
 ) -> Method:
     """The method of that name around its loss.
@@ -64,7 +66,7 @@ def _taken_apart(name: str, params: Mapping[str, Any]) -> tuple[str, dict[str, A
     return content.pop("name"), content
 
 
-def around(loss: Any, name: str, params: Mapping[str, Any], *, class_counts: Any = None) -> Method:
+def around(loss: Loss, name: str, params: Mapping[str, Any], *, class_counts: Any = None) -> Method:
     """The method `name` with a loss that exists already."""
     from probe.methods.base import Method
 

@@ -18,22 +18,21 @@ What it may ask in return is in `probe.methods.protocols`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from probe.losses.base import Loss
 from probe.methods.protocols import BatchLike, NetworkLike, StepLike, TrainingLike
 
 
 class Method(nn.Module):
-    """A loss (a `losses.base.Loss`, or a module with its interface), minimised by one update per batch."""
+    """A loss, minimised by one update per batch."""
 
     views = 1
     sampler: str | None = None  # None: the recipe's
 
-    def __init__(self, loss: Any) -> None:
+    def __init__(self, loss: Loss) -> None:
         super().__init__()
         self.loss = loss
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from probe.core import collectives
 from probe.errors import UserError
-from probe.losses.base import effective_weights
+from probe.losses.base import Loss, MeanLoss, effective_weights
 from probe.methods.base import Method
 from probe.methods.protocols import BatchLike, NetworkLike
 
@@ -21,7 +21,7 @@ class DRW(Method):
 
     weights: Tensor
 
-    def __init__(self, loss: Any, *, counts: Any, after: float, beta: float) -> None:
+    def __init__(self, loss: Loss, *, counts: Any, after: float, beta: float) -> None:
         """`counts` are the K class counts; `loss` must give the loss of each sample (`losses`)."""
         super().__init__(loss)
         if not loss.sample_mean:
@@ -40,7 +40,7 @@ class DRW(Method):
             return super().objective(network, batch)
         scores, _ = network.parts(batch.inputs, self.takes)
         with torch.autocast(scores.device.type, enabled=False):
-            values, own = self.loss.losses(scores.float(), batch.targets)
+            values, own = cast(MeanLoss, self.loss).losses(scores.float(), batch.targets)
             if batch.targets.is_floating_point():
                 weights = batch.targets @ self.weights
             else:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from probe.losses.base import Loss
 from probe.methods.base import Method
 from probe.methods.protocols import TrainingLike
 
@@ -21,7 +22,7 @@ class JTT(Method):
 
     count: Tensor  # N: how often each sample appears in an epoch of stage 2; empty before it
 
-    def __init__(self, loss: Any, *, first_epochs: int, up: int) -> None:
+    def __init__(self, loss: Loss, *, first_epochs: int, up: int) -> None:
         super().__init__(loss)
         self.first_epochs, self.up = first_epochs, up
         self.register_buffer("count", torch.empty(0, dtype=torch.int64))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from probe.losses.base import Loss
 from probe.methods.base import Method
 from probe.methods.protocols import StepLike, TotalNorm
 
@@ -20,7 +20,7 @@ class SAM(Method):
     statistics move with the first one only. Adaptive: the ball is scaled by |w|, e = rho w^2 g / |w g|.
     """
 
-    def __init__(self, loss: Any, *, rho: float, adaptive: bool) -> None:
+    def __init__(self, loss: Loss, *, rho: float, adaptive: bool) -> None:
         super().__init__(loss)
         self.rho, self.adaptive = rho, adaptive
 

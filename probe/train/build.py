@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from probe import heads, methods
 from probe.errors import UserError
 from probe.heads import Head
+from probe.losses.base import Loss
 from probe.methods.base import Method
 from probe.recipe import MethodConfig, Recipe
 from probe.recipe.train_settings import TrainConfig
@@ -58,7 +58,7 @@ def make_method(
     num_classes: int,
     labels: NDArray[np.int64],
     dim: int,
-    loss: nn.Module | None = None,
+    loss: Loss | None = None,
 ) -> Method:
     """The method, with the class counts of the N labels it is trained on; around `loss`, if that is given."""
     counts = np.bincount(labels, minlength=num_classes)

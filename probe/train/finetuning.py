@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 import backbones
 from probe.core.scaling import Scaling
@@ -19,6 +19,7 @@ from probe.data import Dataset
 from probe.errors import UserError
 from probe.heads import Head, export
 from probe.heads.fitted import FittedHead
+from probe.losses.base import Loss
 from probe.recipe import Recipe
 from probe.recipe.train_settings import TrainConfig
 from probe.train import family_defaults
@@ -54,7 +55,7 @@ class FinetunedModel:
     head: FittedHead  # on the tuned backbone's features
     weights: Path  # model.safetensors: the tuned encoder
     scores: Tensor  # N x K: logits of the test split
-    loss: Any  # a `probe.losses.base.Loss` after training, with its class statistics
+    loss: Loss  # after training, with its class statistics
     start: FittedHead | None = None  # at step 0, on the starting backbone's features; None: it was random
     record: dict[str, Any] = field(default_factory=dict)
     held: Tensor | None = None  # logits of the held-out rows; None where they were trained on too
@@ -222,7 +223,8 @@ def _search(job: FinetuneJob, head: Head, start: Start) -> Search | None:
     )
 
 
-def _switch_on(job: FinetuneJob) -> list[Any]:
+def _switch_on(job: FinetuneJob) -> list[tuple[nn.Module, str, nn.Module]]:
+    """Make the encoder trainable, with the options of the settings; returns what to `restore` afterwards."""
     s, encoder = job.settings, job.backbone.encoder
     encoder.requires_grad_(True)
     if s.grad_checkpointing:

@@ -82,7 +82,7 @@ class Training:
         self.search, self.about, self.between_checkpoints = search, about, between_checkpoints
         self.accelerator = accelerator or runtime.accelerator(settings, folder)
         self.checkpoints = Checkpoints(folder, digest, self.accelerator)
-        # Does each process hold a shard of every weight? Asked now: Accelerate answers no once it has sharded.
+        # Does a process hold a shard of every weight? Asked now: Accelerate says no once it has sharded.
         self.sharded: bool = self.accelerator.is_fsdp2
         self.show = show and self.rank == 0
         self.log = Log(folder / "log.jsonl" if folder is not None and self.rank == 0 else None)
