@@ -22,11 +22,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from probe import heads, losses, methods
 from probe.recipe.train_settings import TrainConfig
 from probe.report.text.format import signed
-from probe.train.inputs.loaders import FeatureFeed
-from probe.train.loop import Task, Training
+from probe.train.inputs.loaders import FeatureLoader
+from probe.train.loop import Training
 from probe.train.model.network import Network
 from probe.train.schedule import factor
-from probe.train.sgd import as_rows
+from probe.train.sgd import frozen_loss
+from probe.train.task import Task
 
 CLASSES = 37
 RATE = 0.05
@@ -49,10 +50,10 @@ def ours(
     X: Tensor, y: Tensor, batch: int, epochs: int, model: nn.Module, *, frozen: bool = False
 ) -> Callable[[], float]:
     network = Network(model, heads.make("linear", X.shape[1], CLASSES))
-    feed = FeatureFeed(X, y.numpy(), [str(i) for i in range(len(y))])
+    loader = FeatureLoader(X, y.numpy(), [str(i) for i in range(len(y))])
     loss = losses.make("erm", num_classes=CLASSES)
-    method = methods.around(as_rows(loss) if frozen else loss, "erm", {})  # as `probe_sgd` does
-    task = Task(network, method, feed, CLASSES, "sgd", epochs)
+    method = methods.around(frozen_loss(loss) if frozen else loss, "erm", {})  # as `probe_sgd` does
+    task = Task(network, method, loader, CLASSES, "sgd", epochs)
     training = Training(task, TrainConfig(batch_size=batch, lr=RATE), show=False)
 
     def run() -> float:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from probe.errors import UserError
 from probe.losses import catalogue
 from probe.losses.catalogue import info, is_known, names, register, specs
 from probe.losses.spec import LossSpec, Parameter
@@ -64,13 +63,4 @@ def _class_of(spec: LossSpec) -> type[Loss]:
 
     from probe.losses.base import Loss
 
-    try:
-        found = spec.load()
-    except Exception as error:  # whatever somebody else's module does
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f'loss "{spec.name}": {spec.implementation} cannot be imported: {reason}') from error
-    if not isinstance(found, type) or not issubclass(found, Loss):
-        raise UserError(
-            f'loss "{spec.name}": {spec.implementation} must be a subclass of probe.losses.base.Loss'
-        )
-    return found
+    return spec.load_from_outside("loss", Loss)

@@ -103,11 +103,30 @@ class LossSpec:
         found: type[Any] = getattr(import_module(f"{home}.{module}" if home else module), name)
         return found
 
+    def load_from_outside(self, kind: str, base: type[Any]) -> type[Any]:
+        """The class behind a row of another package, checked, because its row may name anything.
+
+        `kind` is "loss" or "method", and `base` what the class must extend.
+        """
+        where = f'{kind} "{self.name}": {self.place}'
+        try:
+            found = self.load()
+        except Exception as error:  # whatever somebody else's module does
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise UserError(f"{where} cannot be imported: {reason}") from error
+        if not isinstance(found, type) or not issubclass(found, base):
+            raise UserError(f"{where} must be a subclass of {base.__module__}.{base.__name__}")
+        return found
+
+    @property
+    def place(self) -> str:
+        """Where the class is: "module:Class"."""
+        made = self.implementation
+        return made if isinstance(made, str) else f"{made.__module__}:{made.__qualname__}"
+
     def row(self) -> dict[str, Any]:
         """The row in plain values, for lists and JSON."""
-        made = self.implementation
-        place = made if isinstance(made, str) else f"{made.__module__}:{made.__qualname__}"
-        return {**asdict(self), "implementation": place}
+        return {**asdict(self), "implementation": self.place}
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All parameters: the defaults, replaced by what was given and is allowed."""

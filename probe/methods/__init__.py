@@ -2,7 +2,8 @@
 
 >>> method = probe.methods.make("sam(mr2, rho=0.1)", {}, num_classes=37, class_counts=counts)
 
-Adding one: a class that overrides some answers of `base.Method`, and a row of `catalogue.METHODS`.
+Adding one: a class that overrides some answers of `base.Method`, and a row: of `catalogue.METHODS` here, from
+another package by `register` or by an entry point (`backbones.plugins`).
 """
 
 from __future__ import annotations
@@ -11,15 +12,28 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from probe import losses
-from probe.losses.spec import FEATURE_SIZE
+from probe.losses.spec import FEATURE_SIZE, Parameter
 from probe.methods import catalogue
-from probe.methods.catalogue import info, inner, names
+from probe.methods.catalogue import MethodSpec, info, inner, names, register, specs
 from probe.recipe import grammar
 
 if TYPE_CHECKING:
+    from probe.core.class_stats import ClassStats
+    from probe.losses.base import Loss
     from probe.methods.base import Method
 
-__all__ = ["around", "catalogue", "info", "inner", "make", "names"]
+__all__ = [
+    "MethodSpec",
+    "Parameter",
+    "around",
+    "catalogue",
+    "info",
+    "inner",
+    "make",
+    "names",
+    "register",
+    "specs",
+]
 
 
 def make(
@@ -28,10 +42,14 @@ def make(
     *,
     num_classes: int,
     class_counts: Any = None,
-    stats: Any = None,
+    stats: ClassStats | None = None,
     dim: int | None = None,
 ) -> Method:
-    """The method of that name around its loss; `dim` is the feature size, for losses with parameters."""
+    """The method of that name around its loss.
+
+    `class_counts` are the K training counts, `stats` exact class statistics, both for losses that use them;
+    `dim` is the feature size D, for losses with parameters of their own.
+    """
     name, params = _taken_apart(name, params)
     _, (loss_name, loss_params) = catalogue.resolve(name, params)
     if (wanted := losses.info(loss_name).unfilled(FEATURE_SIZE, loss_params)) is not None:
@@ -43,19 +61,21 @@ def make(
 
 
 def _taken_apart(name: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """`sam(mr2, rho=0.1)` as its name and its parameters."""
+    """The name and the parameters of `sam(mr2, rho=0.1)`."""
     content = grammar.understood({"name": name, **params})
     return content.pop("name"), content
 
 
-def around(loss: Any, name: str, params: Mapping[str, Any], *, class_counts: Any = None) -> Method:
+def around(loss: Loss, name: str, params: Mapping[str, Any], *, class_counts: Any = None) -> Method:
     """The method `name` with a loss that exists already."""
+    from probe.methods.base import Method
+
     own, (loss_name, _) = catalogue.resolve(name, params)
     if name == loss_name:
-        from probe.methods.base import Method
-
         return Method(loss)
-    row = info(name)
-    if "counts" in row.needs:
+    spec = info(name)
+    if "counts" in spec.needs:
         own["counts"] = class_counts
-    return row.load("probe.methods")(loss, **own)
+    built_in = catalogue.is_built_in(spec)
+    cls = spec.load("probe.methods") if built_in else spec.load_from_outside("method", Method)
+    return cls(loss, **own)

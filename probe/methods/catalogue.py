@@ -1,7 +1,8 @@
 """The table of methods that are more than a loss: a stage, a sampler, an optimiser that steps twice.
 
 Each wraps a loss, `erm` unless the recipe names another: `method: sam(mr2, rho=0.1)`, or with parameters
-`sam(mr2(lam=0.05))` (`probe.recipe.grammar`). No torch here.
+`sam(mr2(lam=0.05))` (`probe.recipe.grammar`). Another package adds one by `register`, or by an entry point
+of the group "mr2_probe.methods" that names a `MethodSpec`. No torch here.
 """
 
 from __future__ import annotations
@@ -9,15 +10,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from probe import losses
+from probe import losses, plugins
 from probe.errors import UserError, nearest
 from probe.losses.spec import LossSpec, Parameter
 from probe.recipe.grammar import INNER
 
 LOSS = Parameter(INNER, "erm", "the loss inside: a name, or a mapping with its parameters")
 
-METHODS: tuple[LossSpec, ...] = (
-    LossSpec(
+
+class MethodSpec(LossSpec):
+    """One row of the table: a method around a loss.
+
+    `implementation` is a subclass of `probe.methods.base.Method`, or "package.module:Class" (built in:
+    "module:Class"). It is called as `Class(loss, **parameters)`, with `counts` (K class counts) if `needs`
+    says "counts". The parameter `loss` is added to those that are given. `takes`, `frozen` and `owns_head`
+    are those of the loss inside.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if INNER not in self.defaults:
+            object.__setattr__(self, "parameters", (*self.parameters, LOSS))
+
+
+METHODS: tuple[MethodSpec, ...] = (
+    MethodSpec(
         "sam",
         "sharpness-aware minimisation",
         "Foret et al., Sharpness-Aware Minimization, ICLR 2021",
@@ -25,28 +42,26 @@ METHODS: tuple[LossSpec, ...] = (
         (
             Parameter("rho", 0.05, "radius of the ball around the weights", 0),
             Parameter("adaptive", False, "scale the ball by the weights (ASAM, Kwon et al. 2021)"),
-            LOSS,
         ),
         needs=("gradients",),
-        why="acts as an optimiser: two gradients a step",
+        why="acts as an optimiser: two gradients per step",
         balanced="unchanged: it uses no counts",
         soft_targets=True,
     ),
-    LossSpec(
+    MethodSpec(
         "jtt",
         "just train twice",
         "Liu et al., Just Train Twice, ICML 2021",
         "jtt:JTT",
         (
             Parameter("first_epochs", 5, "epochs of the first stage, whose errors are counted", 1),
-            Parameter("up", 5, "how often an error stands in an epoch of the second stage", 1),
-            LOSS,
+            Parameter("up", 5, "how often an error appears in an epoch of the second stage", 1),
         ),
         why="two trainings in a row; without errors in the first the second is the plain one",
         balanced="unchanged: it uses errors, not counts",
         soft_targets=True,
     ),
-    LossSpec(
+    MethodSpec(
         "drw",
         "deferred re-weighting",
         "Cao et al., Learning Imbalanced Datasets with LDAM Loss, NeurIPS 2019",
@@ -54,7 +69,6 @@ METHODS: tuple[LossSpec, ...] = (
         (
             Parameter("after", 0.8, "part of the epochs that come before the weights", 0, 1),
             Parameter("beta", 0.9999, "effective-number rate of the weights", 0, 0.9999999),
-            LOSS,
         ),
         needs=("counts",),
         why="a schedule; at the optimum of a convex probe only the last phase matters",
@@ -63,36 +77,79 @@ METHODS: tuple[LossSpec, ...] = (
     ),
 )
 
-_BY_NAME = {method.name: method for method in METHODS}
+_BUILT_IN = {spec.name: spec for spec in METHODS}
+_ADDED: dict[str, MethodSpec] = {}  # registered, or found in another package
+
+
+def register(spec: MethodSpec) -> None:
+    """Add a method from outside.
+
+    >>> register(MethodSpec("my-method", "a method of mine", "unpublished", MyMethod))
+    """
+    if spec.name in names():
+        raise UserError(f'there is a method "{spec.name}" already; choose another name')
+    _ADDED[spec.name] = spec
+
+
+def specs() -> list[MethodSpec]:
+    """Every method around a loss: built in, then registered, then from installed packages."""
+    ours = {**_BUILT_IN, **_ADDED}
+    taken = {*losses.names(), *ours}
+    theirs = plugins.rows("methods", MethodSpec, [name for name in taken if name not in _ADDED])
+    return [*ours.values(), *(spec for spec in theirs if spec.name not in ours)]
 
 
 def names() -> list[str]:
-    """Every method that `probe.methods.make` knows: these, and every loss."""
-    return [*losses.names(), *_BY_NAME]
+    """Every name that `probe.methods.make` knows: losses, and methods around one."""
+    return list(dict.fromkeys([*losses.names(), *_BUILT_IN, *_ADDED, *plugins.names("methods")]))
+
+
+def _find(name: str) -> MethodSpec | None:
+    """The row of a method around a loss; None for a loss, and where there is nothing of that name.
+
+    Other packages are only looked at for a name that is not built in, neither here nor as a loss.
+    """
+    if name not in _BUILT_IN and name not in _ADDED and not losses.is_known(name):
+        found = plugins.find("methods", name, MethodSpec)
+        if found is not None:
+            _ADDED[name] = found
+    return _BUILT_IN.get(name) or _ADDED.get(name)
 
 
 def info(name: str) -> LossSpec:
     """The row of one method, a loss or not."""
-    if name in _BY_NAME:
-        return _BY_NAME[name]
+    found = _find(name)
+    if found is not None:
+        return found
     if not losses.is_known(name):
         raise UserError(f'there is no method "{name}"{nearest(name, names())}')
     return losses.info(name)
 
 
 def wraps(name: str) -> bool:
-    """Is this a method around a loss, and none itself?"""
-    return name in _BY_NAME
+    """Is this a method around a loss, and not a loss itself?"""
+    return _find(name) is not None
+
+
+def is_built_in(spec: LossSpec) -> bool:
+    """Is this a row of the table above, and not one from outside?"""
+    return _BUILT_IN.get(spec.name) is spec
 
 
 def resolve(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, dict[str, Any]]]:
-    """The method's own parameters, and the name and parameters of the loss inside it."""
-    if name not in _BY_NAME:
+    """The method's own parameters, and the name and parameters of the loss inside it.
+
+    >>> resolve("drw", {"after": 0.7, "loss": "ldam"})
+    ({'after': 0.7, 'beta': 0.9999}, ('ldam', {'max_margin': 0.5, 'scale': 30.0}))
+    """
+    spec = _find(name)
+    if spec is None:
         info(name)
         if INNER in given:
-            raise UserError(f"{name} is a loss and wraps none; those that wrap one: {', '.join(_BY_NAME)}")
+            wrapping = ", ".join([*_BUILT_IN, *_ADDED])
+            raise UserError(f"{name} is a loss and wraps none; those that wrap one: {wrapping}")
         return {}, (name, losses.catalogue.resolve(name, dict(given)))
-    own = _BY_NAME[name].resolve(given)
+    own = spec.resolve(given)
     return own, _loss_of(name, own.pop(INNER))
 
 
@@ -100,9 +157,9 @@ def _loss_of(method: str, given: Any) -> tuple[str, dict[str, Any]]:
     content = {"name": given} if isinstance(given, str) else given
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
         raise UserError(f"{method}: loss must be a loss's name, or a mapping with its name and parameters")
-    if content["name"] in _BY_NAME:
+    if wraps(content["name"]):
         hint = nearest(content["name"], losses.names())
-        raise UserError(f"{method} wraps a loss, and {content['name']} is none{hint}")
+        raise UserError(f"{method} wraps a loss, and {content['name']} is not a loss{hint}")
     params = {key: value for key, value in content.items() if key != "name"}
     return content["name"], losses.catalogue.resolve(content["name"], params)
 

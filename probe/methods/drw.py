@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from probe.core import collectives
 from probe.errors import UserError
-from probe.losses.base import effective_weights
+from probe.losses.base import Loss, MeanLoss, effective_weights
 from probe.methods.base import Method
-
-if TYPE_CHECKING:
-    from probe.train.inputs.batch import Batch
-    from probe.train.model.network import Network
+from probe.methods.protocols import BatchLike, NetworkLike
 
 
 class DRW(Method):
@@ -24,10 +21,11 @@ class DRW(Method):
 
     weights: Tensor
 
-    def __init__(self, loss: Any, *, counts: Any, after: float, beta: float) -> None:
+    def __init__(self, loss: Loss, *, counts: Any, after: float, beta: float) -> None:
+        """`counts` are the K class counts; `loss` must give the loss of each sample (`losses`)."""
         super().__init__(loss)
         if not loss.sample_mean:
-            raise UserError(f"drw weights samples, and {loss.name} is no mean over samples")
+            raise UserError(f"drw weights samples, and {loss.name} is not a mean over samples")
         counts = torch.as_tensor(counts).to(torch.float64).clamp(min=1)
         self.after = after
         self.deferred = True
@@ -37,12 +35,12 @@ class DRW(Method):
         super().start_epoch(epoch, epochs)
         self.deferred = epoch < round(self.after * epochs)
 
-    def objective(self, network: Network, batch: Batch) -> Tensor:
+    def objective(self, network: NetworkLike, batch: BatchLike) -> Tensor:
         if self.deferred:
             return super().objective(network, batch)
         scores, _ = network.parts(batch.inputs, self.takes)
         with torch.autocast(scores.device.type, enabled=False):
-            values, own = self.loss.losses(scores.float(), batch.targets)
+            values, own = cast(MeanLoss, self.loss).losses(scores.float(), batch.targets)
             if batch.targets.is_floating_point():
                 weights = batch.targets @ self.weights
             else:

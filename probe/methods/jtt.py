@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from probe.losses.base import Loss
 from probe.methods.base import Method
-
-if TYPE_CHECKING:
-    from probe.train.loop import Training
+from probe.methods.protocols import TrainingLike
 
 
 class JTT(Method):
-    """Stage 1 trains `first_epochs`; stage 2 starts again from step 0, with each error `up` times an epoch.
+    """Stage 1 trains `first_epochs`; stage 2 starts again from step 0, with each error `up` times per epoch.
 
     Good values depend on the data; choose both on validation. Without errors stage 2 is plain training.
     """
 
-    count: Tensor  # N: how often each sample stands in an epoch of stage 2; empty before it
+    count: Tensor  # N: how often each sample appears in an epoch of stage 2; empty before it
 
-    def __init__(self, loss: Any, *, first_epochs: int, up: int) -> None:
+    def __init__(self, loss: Loss, *, first_epochs: int, up: int) -> None:
         super().__init__(loss)
         self.first_epochs, self.up = first_epochs, up
         self.register_buffer("count", torch.empty(0, dtype=torch.int64))
@@ -31,12 +30,12 @@ class JTT(Method):
     def stages(self, epochs: int) -> tuple[int, ...]:
         return (self.first_epochs, epochs)
 
-    def begin_stage(self, stage: int, run: Training) -> None:
+    def begin_stage(self, stage: int, training: TrainingLike) -> None:
         if stage == 1:
-            labels = torch.as_tensor(np.array(run.feed.labels))
-            wrong = run.logits(run.feed).argmax(dim=1) != labels
+            labels = torch.as_tensor(np.array(training.labels))
+            wrong = training.training_logits().argmax(dim=1) != labels
             self.count = torch.where(wrong, self.up, 1)
-            run.restart()
+            training.restart()
 
     def repeats(self) -> NDArray[np.int64] | None:
         return self.count.cpu().numpy() if len(self.count) else None

@@ -5,31 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from probe import heads, methods
 from probe.errors import UserError
 from probe.heads import Head
+from probe.losses.base import Loss
 from probe.methods.base import Method
-from probe.recipe import MethodConfig as Choice
-from probe.recipe import Recipe
+from probe.recipe import MethodConfig, Recipe
 from probe.recipe.train_settings import TrainConfig
 from probe.train.model.network import OwnHead
 from probe.train.parallel import deepspeed_config
-from probe.train.seeding import seed as stream
+from probe.train.seeding import derive_seed
 
 
-def check(choice: Choice, settings: TrainConfig) -> None:
+def check(method: MethodConfig, settings: TrainConfig) -> None:
     """Refuse at once what could only fail after minutes."""
-    loss = methods.inner(choice.name, choice.params)
+    loss = methods.inner(method.name, method.params)
     if loss.takes == "cosines" and settings.head == "linear":
-        raise UserError(f"{choice.name} works on cosines, and a linear head has none; use train.head=cosine")
+        raise UserError(f"{method.name} works on cosines, and a linear head has none; use train.head=cosine")
     if settings.augment.mix != "none" and not loss.soft_targets:
         raise UserError(
-            f"{choice.name} takes labels, and train.augment.mix={settings.augment.mix} makes probabilities; "
+            f"{method.name} takes labels, and train.augment.mix={settings.augment.mix} makes probabilities; "
             "use mix=none, or a method that takes those, such as erm"
         )
-    if "gradients" in methods.info(choice.name).needs and deepspeed_config.asked() is not None:
-        raise UserError(f"{choice.name}: {deepspeed_config.NO_GRADIENTS}")
+    if "gradients" in methods.info(method.name).needs and deepspeed_config.asked() is not None:
+        raise UserError(f"{method.name}: {deepspeed_config.NO_GRADIENTS}")
     if settings.start == "probe" and settings.head in ("cosine", "etf"):
         raise UserError(f"start: probe is a linear solution; a {settings.head} head cannot begin with it")
 
@@ -39,7 +40,7 @@ def check_recipe(recipe: Recipe) -> None:
     check(recipe.method, recipe.train)
     loss = methods.inner(recipe.method.name, recipe.method.params)
     if recipe.train.start in ("means", "probe") and recipe.from_scratch:
-        # Each seed draws its own weights, and the features at hand are those of none of them.
+        # Each seed draws its own weights, and the cached features are those of none of them.
         raise UserError(
             f"start: {recipe.train.start} needs features worth having, and {recipe.backbone.name} is trained "
             "from scratch; use train.start=random"
@@ -51,8 +52,15 @@ def check_recipe(recipe: Recipe) -> None:
         )
 
 
-def make_method(choice: Choice, *, num_classes: int, labels: Any, dim: int, loss: Any = None) -> Method:
-    """The method, with the class counts of the rows it is trained on."""
+def make_method(
+    choice: MethodConfig,
+    *,
+    num_classes: int,
+    labels: NDArray[np.int64],
+    dim: int,
+    loss: Loss | None = None,
+) -> Method:
+    """The method, with the class counts of the N labels it is trained on; around `loss`, if that is given."""
     counts = np.bincount(labels, minlength=num_classes)
     if loss is not None:
         return methods.around(loss, choice.name, choice.params, class_counts=counts)
@@ -66,7 +74,7 @@ def make_head(method: Method, settings: TrainConfig, *, dim: int, num_classes: i
     kind = settings.head
     if kind == "auto":
         kind = "cosine" if method.takes == "cosines" or settings.start == "zeroshot" else "linear"
-    params: dict[str, Any] = {} if kind == "linear" else {"seed": stream(seed, "head") % 2**31}
+    params: dict[str, Any] = {} if kind == "linear" else {"seed": derive_seed(seed, "head") % 2**31}
     if kind == "adapter":
         params = {"head": "cosine", **params} if method.takes == "cosines" else {}
     return heads.make(kind, dim, num_classes, **params)

@@ -1,4 +1,4 @@
-"""What fine-tuning does where the recipe leaves it open: one row for a family of networks and an optimiser.
+"""Defaults of fine-tuning: one row for each family of networks and optimiser.
 
 The row of convnets under AdamW was chosen on held-out training images of pets and digits; what it gives is
 measured by `benchmarks/finetuning.py`. The others follow published fine-tuning and are not measured here:
@@ -19,6 +19,8 @@ from probe.recipe.train_settings import OPEN, TrainConfig
 if TYPE_CHECKING:
     from torch import nn
 
+    from backbones import Backbone
+
 Family = Literal["convnet", "transformer", "clip", "scratch"]
 
 SMALLEST_BATCH = 16  # images: below it a step's gradient is mostly noise
@@ -29,9 +31,9 @@ LONGEST = 20  # epochs that a small data set is seen to reach them
 
 @dataclass(frozen=True)
 class Defaults:
-    """What stands in for each setting that a recipe leaves open."""
+    """The value of each setting that a recipe leaves open."""
 
-    rates: tuple[float, ...]  # that the finder tries, rising; none: `lr` is used
+    rates: tuple[float, ...]  # learning rates that the search tries, rising; none: `lr` is used
     lr: float  # where nothing can be tried
     weight_decay: float
     layer_decay: float
@@ -43,8 +45,8 @@ class Defaults:
     crop: str | None = None  # None: the backbone's own random view
 
 
-# A pretrained net has learnt from strong crops already. A mild one keeps things about as large as in the
-# centre crop of evaluation (Touvron et al. 2019), and shows what the probe, the start, has learnt from.
+# A pretrained net has seen strong crops already. A mild one keeps objects about as large as in the centre
+# crop of evaluation (Touvron et al. 2019), and is close to what the probe, the start, was fitted to.
 PRETRAINED: dict[str, Any] = {
     "warmup": 0.1,
     "batch_size": 256,
@@ -88,21 +90,21 @@ ROWS: dict[tuple[Family, str], Defaults] = {
 }
 
 
-def family(backbone: Any) -> Family:
-    """Of a loaded backbone: by where its weights are from, and by its layers."""
+def family(backbone: Backbone) -> Family:
+    """The family of a loaded backbone, by the source of its weights and by its layers."""
     if backbone.source == str(Scratch()):
         return "scratch"
     return "clip" if registry.find(backbone.name).family == "clip" else structure(backbone.encoder)
 
 
 def structure(encoder: nn.Module) -> Family:
-    """Of a pretrained encoder. A single layer of attention is a convnet's pooling."""
+    """The family of a pretrained encoder. A single layer of attention is a convnet's pooling."""
     layers = sum("attention" in type(module).__name__.lower() for module in encoder.modules())
     return "transformer" if layers > 1 else "convnet"
 
 
 def row(kind: Family, optimizer: str | None) -> tuple[str, Defaults]:
-    """The optimiser, the family's own where none is given, and what goes with it."""
+    """The optimiser (the family's own where none is given) and its defaults."""
     chosen = optimizer or next(name for of, name in ROWS if of == kind)
     if (kind, chosen) not in ROWS:
         raise UserError(f"there are no defaults for {chosen} on a {kind}; give train.lr")

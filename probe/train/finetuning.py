@@ -1,4 +1,4 @@
-"""Fine-tuning: backbone and head are trained on images, from a starting point to an end that is chosen."""
+"""Fine-tuning: backbone and head are trained on images, from a chosen start to a chosen end."""
 
 from __future__ import annotations
 
@@ -11,47 +11,51 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 import backbones
 from probe.core.scaling import Scaling
 from probe.data import Dataset
 from probe.errors import UserError
-from probe.evaluation.metrics import score
 from probe.heads import Head, export
 from probe.heads.fitted import FittedHead
+from probe.losses.base import Loss
 from probe.recipe import Recipe
 from probe.recipe.train_settings import TrainConfig
 from probe.train import family_defaults
 from probe.train.build import check, make_head, make_method
 from probe.train.inputs import augment
 from probe.train.inputs.concat import Samples
-from probe.train.inputs.loaders import ImageFeed, default_workers
-from probe.train.loop import Task, Training
+from probe.train.inputs.loaders import ImageLoader, default_workers
+from probe.train.loop import Training
 from probe.train.lr_search import Search
 from probe.train.model import encoder_options, wise_ft
 from probe.train.model import tuned_weights as weights
 from probe.train.model.head_init import Start, automatic, set_head
 from probe.train.model.network import Network
 from probe.train.parallel import accelerator as runtime
-from probe.train.seeding import seed as stream
+from probe.train.seeding import derive_seed
+from probe.train.task import Task
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from backbones import Backbone
     from probe.methods.base import Method
     from probe.probing.problem import ProbeProblem
 
-JUDGES = 1000  # held-out rows that a search for the rate looks at, at most
+JUDGES = 1000  # held-out rows that judge a search for the learning rate, at most
 
 
 @dataclass(frozen=True)
 class FinetunedModel:
-    """What fine-tuning left: everything that classifies, and what the test images got."""
+    """The result of fine-tuning: everything that classifies, and the scores of the test images."""
 
-    backbone: Any  # with the kept weights, frozen, on the CPU
+    backbone: Backbone  # with the kept weights, frozen, on the CPU
     head: FittedHead  # on the tuned backbone's features
     weights: Path  # model.safetensors: the tuned encoder
     scores: Tensor  # N x K: logits of the test split
-    loss: Any  # as training left it, with its class statistics
+    loss: Loss  # after training, with its class statistics
     start: FittedHead | None = None  # at step 0, on the starting backbone's features; None: it was random
     record: dict[str, Any] = field(default_factory=dict)
     held: Tensor | None = None  # logits of the held-out rows; None where they were trained on too
@@ -65,13 +69,13 @@ class FinetuneJob:
     data: Dataset
     held: NDArray[np.int64]  # rows of train (+ val) that validate
     seed: int
-    backbone: Any
-    samples: Samples  # every row that may be learnt from
+    backbone: Backbone
+    samples: Samples  # every row that may be trained on
     trained: NDArray[np.int64]  # rows of `samples` that are trained on
     test: Samples
-    accelerator: Any
+    accelerator: Accelerator
     family: family_defaults.Family
-    settings: TrainConfig  # the recipe's, with all that it leaves open filled in
+    settings: TrainConfig  # the recipe's, with the family's defaults where it leaves some open
 
     @property
     def num_classes(self) -> int:
@@ -84,11 +88,12 @@ class FinetuneJob:
         kind = automatic(head, pretrained=self.family != "scratch")
         return replace(self, settings=self.settings.model_copy(update={"start": kind}))
 
-    def feed(self, samples: Any) -> ImageFeed:
+    def loader(self, samples: Samples) -> ImageLoader:
+        """What loads these samples, augmented as the settings say."""
         s, b = self.settings, self.backbone
         device = self.accelerator.device
         processes = self.accelerator.num_processes
-        return ImageFeed(
+        return ImageLoader(
             samples,
             plain_pixels=b.preprocessing.pixels,
             random_pixels=augment.random_view(s.augment, b.preprocessing, b.train_transform.augmentation),
@@ -114,7 +119,7 @@ def finetune(
     *,
     folder: Path,
     seed: int = 0,
-    pose: Callable[[Any], ProbeProblem] | None = None,
+    pose: Callable[[Backbone], ProbeProblem] | None = None,
     ids: Mapping[str, Sequence[str]] | None = None,
     show: bool = True,
 ) -> FinetunedModel:
@@ -122,8 +127,8 @@ def finetune(
 
     `held` counts rows over train and, where there is one, val; `ids` names the usable samples of each split,
     where some images cannot be read. `pose(backbone)` gives the problem on the starting backbone's features;
-    the starts "means" and "probe" ask for it, and "auto", which is one of them on pretrained weights. Killed
-    and called again, it goes on from the last checkpoint. Test images are read once, at the end.
+    the starts "means" and "probe" need it, and "auto", which is one of them on pretrained weights. Killed and
+    called again, it resumes from the last checkpoint. Test images are read once, at the end.
     """
     check(recipe.method, recipe.train)
     job = _job(recipe, data, held, seed, folder, ids)
@@ -156,7 +161,7 @@ def _job(
     ids: Mapping[str, Sequence[str]] | None = None,
 ) -> FinetuneJob:
     # the seed is that of nets from scratch, which draw their weights
-    backbone = backbones.load(**recipe.backbone.model_dump(), seed=stream(seed, "backbone"))
+    backbone = backbones.load(**recipe.backbone.model_dump(), seed=derive_seed(seed, "backbone"))
     for name in data.splits:
         data[name].fingerprint  # noqa: B018 - from here on every image that is read must be what was hashed
     samples = Samples.of(data, [name for name in data.splits if name != "test"], ids)
@@ -178,7 +183,7 @@ def _job(
     )
 
 
-def _start(job: FinetuneJob, pose: Callable[[Any], ProbeProblem] | None) -> Start:
+def _start(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] | None) -> Start:
     def frozen() -> ProbeProblem:
         assert pose is not None, "the starts means and probe need the frozen problem"
         return pose(job.backbone)
@@ -197,7 +202,7 @@ def _start(job: FinetuneJob, pose: Callable[[Any], ProbeProblem] | None) -> Star
 
 
 def _search(job: FinetuneJob, head: Head, start: Start) -> Search | None:
-    """What finds the rate, where the recipe gives none; its trials learn nothing from the held-out rows."""
+    """What finds the learning rate, where the recipe gives none; its trials do not see the held-out rows."""
     if job.settings.lr is not None:
         return None
     kept = np.setdiff1d(job.trained, job.held)
@@ -207,18 +212,19 @@ def _search(job: FinetuneJob, head: Head, start: Start) -> Search | None:
         )
     other = deepcopy(head)
     set_head(job.settings.start, other, replace(start, trained=kept))
-    rng = np.random.default_rng(stream(job.seed, "judges"))
+    rng = np.random.default_rng(derive_seed(job.seed, "judges"))
     judges = np.sort(rng.permutation(job.held)[:JUDGES])
     _, row = family_defaults.row(job.family, job.settings.optimizer)
     return Search(
         row.rates,
-        feed=job.feed(job.samples.subset(kept)),
-        held=job.feed(job.samples.subset(judges)),
+        train=job.loader(job.samples.subset(kept)),
+        validation=job.loader(job.samples.subset(judges)),
         head={f"head.{name}": value for name, value in other.state_dict().items()},
     )
 
 
-def _switch_on(job: FinetuneJob) -> list[Any]:
+def _switch_on(job: FinetuneJob) -> list[tuple[nn.Module, str, nn.Module]]:
+    """Make the encoder trainable, with the options of the settings; returns what to `restore` afterwards."""
     s, encoder = job.settings, job.backbone.encoder
     encoder.requires_grad_(True)
     if s.grad_checkpointing:
@@ -242,11 +248,11 @@ def _training(
     task = Task(
         Network(job.backbone.encoder, head, scaling),
         method,
-        job.feed(job.samples.subset(job.trained)),
+        job.loader(job.samples.subset(job.trained)),
         job.num_classes,
         optimizer=s.optimizer,
         epochs=s.epochs,
-        held=job.feed(job.samples.subset(job.held)) if s.selects else None,
+        validation=job.loader(job.samples.subset(job.held)) if s.selects else None,
         metric=job.data.metric,
     )
     return Training(
@@ -265,26 +271,26 @@ def _training(
 def _finish(
     job: FinetuneJob, training: Training, scaling: Scaling, folder: Path, begin: FittedHead | None
 ) -> FinetunedModel:
-    """Choose between start and end where asked, look at the test images, and save."""
+    """Choose between start and end where asked, score the test images, and save."""
     s, network = job.settings, training.network
-    test = job.feed(job.test)
-    record: dict[str, Any] = {"epochs": training.progress.epochs, "micro_batch": training.micro_batch}
-    record["settings"] = {**family_defaults.described(s, job.family), "lr": training.rate}
-    if training.progress.found is not None:
-        record["search"] = training.progress.found
-    if training.progress.best is not None:
-        record["best_epoch"] = training.progress.best["epoch"]
+    test = job.loader(job.test)
+    record: dict[str, Any] = {"epochs": training.state.progress.epochs, "micro_batch": training.micro_batch}
+    record["settings"] = {**family_defaults.described(s, job.family), "lr": training.lr}
+    if training.state.progress.found is not None:
+        record["search"] = training.state.progress.found
+    if training.state.progress.best is not None:
+        record["best_epoch"] = training.state.progress.best["epoch"]
     end = network.snapshot()
     if s.wise:
-        rows = [_at(job, training, wise_ft.between(training.start, end, a), a) for a in s.wise]
+        rows = [_at(training, wise_ft.between(training.state.start, end, a), a) for a in s.wise]
         alpha = max(rows, key=lambda row: row["validation"])["alpha"] if len(rows) > 1 else s.wise[0]
         record |= {"wise": rows, "alpha": alpha}
-        network.take(wise_ft.between(training.start, end, alpha))
+        network.take(wise_ft.between(training.state.start, end, alpha))
     if s.selects:
         kept = network.snapshot()
-        first, last = (_at(job, training, state)["validation"] for state in (training.start, kept))
+        first, last = (_at(training, state)["validation"] for state in (training.state.start, kept))
         record["held_out"] = {"start": first, "end": last}
-    held = None if training.task.held is None else training.evaluate(training.task.held)
+    held = None if training.task.validation is None else training.evaluate(training.task.validation)
     scores = training.evaluate(test)
     trained = training.release()
     path = folder / weights.FILE
@@ -295,14 +301,10 @@ def _finish(
     return FinetunedModel(job.backbone, head, path, scores, trained.method.loss, begin, record, held)
 
 
-def _at(job: FinetuneJob, training: Training, state: dict[str, Tensor], alpha: float = 1.0) -> dict[str, Any]:
-    """Take these weights, of one alpha, and see how they validate."""
-    held = training.task.held
-    if held is None:
+def _at(training: Training, state: dict[str, Tensor], alpha: float = 1.0) -> dict[str, Any]:
+    """Give the network these weights, of one alpha, and see how they validate."""
+    validation = training.task.validation
+    if validation is None:
         return {"alpha": alpha}
     training.network.take(state)
-    guess = training.evaluate(held).argmax(dim=1).numpy()
-    return {
-        "alpha": alpha,
-        "validation": score(guess, np.asarray(held.labels), job.num_classes, job.data.metric),
-    }
+    return {"alpha": alpha, "validation": training.validate(validation)}

@@ -2,15 +2,15 @@
 
 A trial begins with the training's backbone and a head that has learnt nothing from the held-out rows, and
 goes through a whole schedule (warm-up, cosine to 0) in a few steps. It is judged by the cross-entropy of the
-held-out rows at the best temperature, since a head that only became surer or less sure has learnt nothing.
+held-out rows at the best temperature, since a head that only changed its confidence has learnt nothing.
 Of the rates that are as good as the best one, up to one standard error of the paired difference, the smallest
-is taken: a short trial flatters large rates, and a small one does no harm. Test images are never looked at.
+is chosen: a short trial flatters large rates, and a small one does no harm. Test images are never used.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,10 @@ from torch.nn import functional as F
 
 from probe.core import collectives
 from probe.system.progress import bar
-from probe.train import optim, schedule
-from probe.train.inputs.loaders import Feed
+from probe.train import optim
+from probe.train.inputs.loaders import SampleLoader
 from probe.train.parallel import dtensor
+from probe.train.schedule import Schedule
 from probe.train.signals import Stopped
 from probe.train.step import Diverged
 
@@ -43,24 +44,27 @@ class Search:
     """What a rate is chosen from, and on which rows; called before step 0."""
 
     rates: tuple[float, ...]  # rising
-    feed: Feed  # rows that a trial learns from
-    held: Feed  # rows that judge it; none of the test split
-    head: Mapping[str, Tensor]  # the network's weights at a trial's start, where they are not the training's
+    train: SampleLoader  # rows that a trial learns from
+    validation: SampleLoader  # rows that judge it; none of the test split
+    head: Mapping[str, Tensor]  # weights that are others at a trial's start than at the training's
 
     def __call__(self, training: Training) -> dict[str, Any]:
-        """The rate ("lr"), why, and what each rate came to. The training is left as it was found.
+        """The rate ("lr"), why, and the result of each rate. The training is left as it was found.
 
-        What a trial came to is saved: a search that was killed goes on with the rates that are left.
+        The result of each trial is saved: a search that was killed resumes with the rates that are left.
         """
-        steps, done = trial_steps(training, len(self.rates)), training.progress.trials
-        method, scaler = dtensor.snapshot(training.method.state_dict()), training.accelerator.scaler
+        steps, done = trial_steps(training, len(self.rates)), training.state.progress.trials
+        method, scaler = dtensor.snapshot(training.method.state_dict()), training.engine.scaler
         scale = None if scaler is None else scaler.state_dict()
-        y = torch.as_tensor(np.array(self.held.labels))
+        y = torch.as_tensor(np.array(self.validation.labels))
         with bar("finding the rate", len(self.rates) * steps, "steps", show=training.show) as advance:
             advance(max(0, len(done) - 1) * steps)
             for rate in (0.0, *self.rates)[len(done) :]:
-                training.restart(self.head)
-                end = self._end(training, rate, steps, advance) if rate else training.evaluate(self.held)
+                training.state.restart(self.head)
+                if rate:
+                    end = self._trained(training, rate, steps, advance)
+                else:
+                    end = training.evaluate(self.validation)
                 dtensor.load(training.method, method)
                 if scaler is not None:
                     scaler.load_state_dict(scale)
@@ -76,24 +80,26 @@ class Search:
         about = {"why": why, "steps": steps, "rows": len(y), "tried": rows}
         return {"lr": _agreed(rate, training.device), **about}
 
-    def _end(self, training: Training, rate: float, steps: int, advance: Any) -> Tensor | None:
-        """The scores of the held-out rows after a short training; None where it diverged."""
-        sampler = training.sampler_of(self.feed)
+    def _trained(
+        self, training: Training, rate: float, steps: int, advance: Callable[..., None]
+    ) -> Tensor | None:
+        """N x K logits of the held-out rows after a short training; None where it diverged."""
+        sampler = training.make_sampler(self.train)
+        schedule = Schedule(rate, steps, round(WARMUP * steps))
         training.method.start_epoch(0, training.task.epochs)
         done, epoch = 0, 0
         try:
             while done < steps:
-                for window, _ in training.windows(self.feed, sampler, epoch):
-                    top = rate * schedule.factor(done, steps, round(WARMUP * steps))
-                    optim.set_rate(training.engine.optimizer, top)
-                    training.method.step(window)
+                for step in training.steps(self.train, sampler, epoch):
+                    optim.set_lr(training.engine.optimizer, schedule.lr(done))
+                    training.method.step(step)
                     _stop_if_asked(training)
                     advance(1, f"rate {rate:g}")
                     done += 1
                     if done == steps:
                         break
                 epoch += 1
-            scores = training.evaluate(self.held)
+            scores = training.evaluate(self.validation)
         except Diverged:
             return None
         return scores if bool(scores.isfinite().all()) else None
@@ -101,7 +107,7 @@ class Search:
 
 def trial_steps(training: Training, rates: int) -> int:
     """How long a trial is: its share of half of the training's steps, within bounds."""
-    total = training.sampler_of().steps * sum(training.method.stages(training.task.epochs))
+    total = training.make_sampler().steps * sum(training.method.stages(training.task.epochs))
     return max(1, min(LONGEST, max(SHORTEST, int(BUDGET * total / rates))))
 
 
@@ -131,12 +137,12 @@ def _worse(one: Tensor, other: Tensor) -> bool:
 
 
 def _trial(rate: float, scores: Tensor | None, y: Tensor) -> dict[str, Any]:
-    """What a rate came to, as a checkpoint holds it; rate 0 is the start, and no scores are a divergence."""
+    """The result of a rate, as a checkpoint holds it; rate 0 is the start, and no scores mean it diverged."""
     name = rate or "start"
     if scores is None:
         return {"rate": name, "loss": None, "accuracy": None, "losses": None}
-    rows, right = losses(scores, y), float((scores.argmax(dim=1) == y).double().mean())
-    return {"rate": name, "loss": float(rows.mean()), "accuracy": right, "losses": rows.tolist()}
+    rows, accuracy = losses(scores, y), float((scores.argmax(dim=1) == y).double().mean())
+    return {"rate": name, "loss": float(rows.mean()), "accuracy": accuracy, "losses": rows.tolist()}
 
 
 def _losses(trial: dict[str, Any]) -> Tensor | None:
@@ -144,7 +150,7 @@ def _losses(trial: dict[str, Any]) -> Tensor | None:
 
 
 def _agreed(rate: float, device: torch.device) -> float:
-    """Process 0's: other processors may round otherwise."""
+    """The rate of process 0: other processors may round differently."""
     first = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
     bits = int(np.float64(rate).view(np.int64)) if first else 0
     return float(np.int64(collectives.largest(bits, device=device)[0]).view(np.float64))
@@ -155,7 +161,7 @@ def _stop_if_asked(training: Training) -> None:
     if received:
         if training.rank == 0:
             print(
-                "stopped while finding the rate; the same command goes on with the rates that are left",
+                "stopped while finding the rate; the same command resumes with the rates that are left",
                 file=sys.stderr,
             )
         raise Stopped(128 + received)

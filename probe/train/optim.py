@@ -1,4 +1,4 @@
-"""The optimiser and its parameter groups: who decays, and how fast each layer learns."""
+"""The optimiser and its parameter groups: what decays, and how fast each layer learns."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DEPTHS = (
 
 @dataclass(frozen=True)
 class Default:
-    """What stands in for a setting that was left open, and that neither a family nor `sgd` has filled in."""
+    """Settings that neither the recipe, nor a family of networks, nor `sgd` has filled in."""
 
     lr: float
     weight_decay: float
 
 
-MOST_DECAY = 0.5  # of the weights in one step: rate x decay
+MOST_DECAY = 0.5  # of the weights in one step: lr x decay
 
 DEFAULTS = {
     "adamw": Default(lr=3e-5, weight_decay=0.1),  # fine-tuning of CLIP in the MR² release
@@ -59,15 +59,15 @@ def make(
     return torch.optim.AdamW(groups, lr=lr, fused=True)
 
 
-def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """The schedule's rate for every group, times the group's own factor, and stable for any decay.
+def set_lr(optimizer: Optimizer, lr: float) -> None:
+    """Give every group the learning rate `lr` times its own factor, kept stable for any decay.
 
-    A step shrinks weights by rate x decay. From 4/3 on SGD with momentum makes them grow instead (AdamW from
+    A step shrinks weights by lr x decay. From 4/3 on SGD with momentum makes them grow instead (AdamW from
     2 on), so that product is held at 1/2, which leaves room for the loss's own curvature. A smaller rate has
     the same optimum, and a group whose decay is so large is there within a few steps.
     """
     for group in optimizer.param_groups:
-        wanted, decay = rate * group["lr_scale"], group["weight_decay"]
+        wanted, decay = lr * group["lr_scale"], group["weight_decay"]
         group["lr"] = min(wanted, MOST_DECAY / decay) if decay else wanted
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 
 def factor(step: int, total: int, warmup: int) -> float:
-    """What the top rate is multiplied by at `step` (from 0): linear warm-up, then half a cosine to 0.
+    """What the peak rate is multiplied by at `step` (from 0): linear warm-up, then half a cosine to 0.
 
     The first warm-up step is 1/warmup, the first step after it is 1; step `total` would be 0.
 
@@ -16,3 +17,16 @@ def factor(step: int, total: int, warmup: int) -> float:
     if step < warmup:
         return (step + 1) / warmup
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate of `total` steps: linear warm-up to `peak`, then half a cosine to 0."""
+
+    peak: float
+    total: int
+    warmup: int
+
+    def lr(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        return self.peak * factor(step, self.total, self.warmup)

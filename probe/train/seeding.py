@@ -7,22 +7,27 @@ the uninterrupted one would have drawn, without any generator's state being save
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 
-def seed(*position: int | str) -> int:
-    """63 bits for a place in the run.
+def derive_seed(*position: int | str) -> int:
+    """63 bits for a position in the run.
 
-    >>> seed(0, "augment", 3, 1207) == seed(0, "augment", 3, 1207) != seed(0, "augment", 3, 1208)
+    >>> derive_seed(0, "augment", 3, 1207) == derive_seed(0, "augment", 3, 1207)
     True
+    >>> derive_seed(0, "augment", 3, 1207) == derive_seed(0, "augment", 3, 1208)
+    False
     """
     return int.from_bytes(hashlib.blake2b(repr(position).encode(), digest_size=8).digest(), "little") >> 1
 
 
-def set_seed(seed: int, device: Any) -> None:
-    """Seed what a step on `device` draws from.
+def set_seed(seed: int, device: torch.device) -> None:
+    """Seed the generators that a step on `device` draws from.
 
-    (`torch.manual_seed` also notes a traceback for every kind of device that is absent: milliseconds.)
+    (`torch.manual_seed` also builds a traceback for every kind of device that is absent: milliseconds.)
     """
     import torch
 

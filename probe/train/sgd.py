@@ -1,9 +1,9 @@
-"""Probing by gradient steps: the same problem as the exact solver's, for methods that have none.
+"""Probing by gradient steps: the same problem as the exact solver's, for methods without an exact solver.
 
 Minimises  mean_i CE-like loss + l2/(2N) |W|^2  over a head on cached features. A linear head is trained in
-coordinates where SGD is at ease, which changes the path and not the problem: features are centred (a free
-bias absorbs the mean) and divided by the square root of the covariance's largest eigenvalue, so that the
-curvature of cross-entropy is at most 1/2 and one learning rate suits every backbone.
+well-conditioned coordinates, which changes the path and not the problem: features are centred (a free bias
+absorbs the mean) and divided by the square root of the covariance's largest eigenvalue, so that the curvature
+of cross-entropy is at most 1/2 and one learning rate suits every backbone.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from torch import Tensor, nn
 
 from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
-from probe.core.scaling import NEUTRAL, Scaling
+from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling
 from probe.errors import UserError
 from probe.heads import Head, Linear, export
 from probe.heads.fitted import FittedHead
 from probe.losses.adjusted import AdjustedCrossEntropy
 from probe.losses.base import ClassInfo, Loss
+from probe.methods.base import Method
 from probe.recipe.train_settings import TrainConfig
 from probe.train import final_check, optim
 from probe.train.build import check, make_head, make_method
-from probe.train.inputs.loaders import FeatureFeed
-from probe.train.loop import Task, Training
+from probe.train.inputs.loaders import FeatureLoader
+from probe.train.loop import Training
 from probe.train.model.network import Network
+from probe.train.task import Task
 
 if TYPE_CHECKING:
     from probe.probing.problem import Fit, ProbeProblem
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 EPOCHS = 60
 LR = 1.0  # half of 1 / curvature: room for the noise of batches
-SKETCH = 16_384  # rows that the covariance's largest eigenvalue is estimated from
+SKETCH = 16_384  # rows that the largest eigenvalue of the covariance is estimated from
 POWER_STEPS = 30
 
 
@@ -53,7 +55,11 @@ def probe_sgd(
     folder: Path | None = None,
     show: bool = True,
 ) -> Fit:
-    """A head trained by SGD. `held` rows choose the strength and, with `keep: best`, the epoch."""
+    """A head trained by SGD on an N x D problem.
+
+    The `held` rows choose the penalty and, with `keep: best`, the epoch. `folder` is for checkpoints and the
+    log; a killed training resumes there.
+    """
     from probe.probing.problem import Fit
 
     settings = settings or TrainConfig()
@@ -62,117 +68,132 @@ def probe_sgd(
         raise UserError("sample weights are for the exact solver; use solver lbfgs")
     if settings.augment != TrainConfig().augment:
         raise UserError("augmentation changes images, and cached features have none; fine-tune instead")
-    method = _with_frequency(problem, method, solver, held)
-    kept = np.setdiff1d(np.arange(len(problem.y)), held) if settings.selects else np.arange(len(problem.y))
-    plan = _plan(problem, method, settings, kept, seed)
-    searched = plan.head.sized and settings.weight_decay is None
-    record = _strength(problem, method, solver, held) if searched else {}
-    decay, l2 = plan.decay(settings, record.get("l2"))
-    training = _training(
-        problem, method, settings, plan, held, decay=decay, seed=seed, folder=folder, show=show
-    )
+    job = SgdJob.of(problem, _with_frequency(problem, method, solver, held), settings, held, seed)
+    searched = job.head.sized and settings.weight_decay is None
+    record = _l2(problem, job.config, solver, held) if searched else {}
+    decay, l2 = job.decay(record.get("l2"))
+    training = job.training(decay, folder, show)
     progress = training.run()
     trained = training.release()
-    # A linear head starts at zero; AdamW's decay is a shrinking of weights, and no term of an objective.
-    penalty = decay if isinstance(plan.head, Linear) and training.task.optimizer == "sgd" else 0.0
+    # A linear head starts at zero; AdamW's decay shrinks weights, and is no term of an objective.
+    penalty = decay if isinstance(job.head, Linear) and training.task.optimizer == "sgd" else 0.0
     if penalty > 0:
         record.setdefault("l2", l2)  # what a given decay stands for
-    size = training.batch_size
-    final_check.check(trained, training.start, training.feed, size=size, seed=seed, decay=penalty)
-    head = _in_plain_coordinates(export.fitted(plan.head, problem.scaling), plan.ease)
+    size, start = training.batch_size, training.state.start
+    final_check.check(trained, start, training.task.train, size=size, seed=seed, decay=penalty)
+    head = job.fitted_head()
     record |= {"epochs": len(progress.epochs), "loss": progress.epochs[-1]["loss"]}
     if progress.best is not None:
         record["best_epoch"] = progress.best["epoch"]
-    if plan.rows is not None and l2 > 0 and plan.loss.name == method.name:
-        found = (head.tensors["weight"], head.tensors["bias"])
+    if job.adjustment is not None and l2 > 0 and job.loss.name == job.config.name:
+        weights = (head.tensors["weight"], head.tensors["bias"])
         record["gap"] = final_check.gap(
-            plan.X, plan.y, problem.num_classes, plan.rows, found, l2=l2, basis=problem.basis
+            job.X, job.y, problem.num_classes, job.adjustment, weights, l2=l2, basis=problem.basis
         )
-    return Fit(head, record, plan.loss)
+    return Fit(head, record, job.loss)
 
 
 @dataclass(frozen=True)
-class SgdPlan:
-    """What is trained on which rows, in which coordinates."""
+class SgdJob:
+    """A probe that is to be trained: a head and a method, on chosen rows, in coordinates that suit SGD."""
 
-    X: Any  # the rows as the exact solver sees them
+    problem: ProbeProblem
+    config: MethodConfig
+    settings: TrainConfig
+    held: NDArray[np.int64]
+    seed: int
+    X: Tensor | FeatureMatrix  # n x D: the rows that are trained on, as the exact solver sees them
     y: NDArray[np.int64]
     names: list[str]
-    loss: Any
-    method: Any
+    loss: Loss  # the one inside the method
+    method: Method
     head: Head
-    ease: Scaling
-    rows: (
-        ClassAdjustment | None
-    )  # of the convex problem that a linear head and the loss make; None: it is not convex
+    conditioning: Scaling  # of the features; see the top of this file
+    adjustment: ClassAdjustment | None  # of a linear head and the loss; None: their problem is not convex
 
-    def decay(self, settings: TrainConfig, l2: float | None) -> tuple[float, float]:
-        """The weight decay of a step, and the strength that it stands for in the exact objective.
+    @classmethod
+    def of(
+        cls,
+        problem: ProbeProblem,
+        config: MethodConfig,
+        settings: TrainConfig,
+        held: NDArray[np.int64],
+        seed: int,
+    ) -> SgdJob:
+        """The job of these settings; the held rows are trained on too, unless they choose an epoch."""
+        everything = np.arange(len(problem.y))
+        kept = np.setdiff1d(everything, held) if settings.selects else everything
+        X, y = _part(problem, kept), problem.y[kept]
+        loss = inner_loss(problem, config, kept)
+        used = loss if settings.head == "adapter" else frozen_loss(loss)
+        method = make_method(config, num_classes=problem.num_classes, labels=y, dim=X.shape[1], loss=used)
+        head = make_head(method, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
+        conditioning, adjustment = NEUTRAL, None
+        if isinstance(head, Linear):
+            conditioning = _conditioning(X, used.scale if isinstance(used, FrozenLoss) else None)
+            adjustment = loss.adjustment() if isinstance(used, FrozenLoss) else None
+        built = (X, y, problem.names(kept), loss, method, head, conditioning, adjustment)
+        return cls(problem, config, settings, held, seed, *built)
+
+    def decay(self, l2: float | None) -> tuple[float, float]:
+        """The weight decay of a step, and the l2 penalty that it stands for in the exact objective.
 
         That is a sum of v CE, and steps see its mean, over sum v. The scores of a cosine head do not depend
-        on the size of its weights, and a Gaussian's centre has a place: no strength belongs to either, and
+        on the size of its weights, and a Gaussian's centre has a place: no penalty belongs to either, and
         their decay is that of any training.
         """
-        size = 1.0 if self.ease.spread is None else float(self.ease.spread[0])
-        weight = None if self.rows is None else self.rows.weight
+        given, spread = self.settings.weight_decay, self.conditioning.spread
+        size = 1.0 if spread is None else float(spread[0])
+        weight = None if self.adjustment is None else self.adjustment.weight
         mass = len(self.y) if weight is None else float(weight[torch.from_numpy(self.y)].sum())
         decay = optim.DEFAULTS["sgd"].weight_decay if l2 is None else l2 / (mass * size**2)
-        decay = decay if settings.weight_decay is None else settings.weight_decay
+        decay = decay if given is None else given
         return decay, decay * mass * size**2
 
+    def training(self, decay: float, folder: Path | None, show: bool) -> Training:
+        """The training with this weight decay, before its first step."""
+        s, problem = self.settings, self.problem
+        lr = s.lr or (LR if isinstance(self.head, Linear) else 0.1)
+        in_memory = isinstance(self.X, Tensor)  # then features are conditioned once, not in every batch
+        task = Task(
+            Network(nn.Identity(), self.head, NEUTRAL if in_memory else self.conditioning),
+            self.method,
+            self._loader(self.X, self.y, self.names),
+            problem.num_classes,
+            optimizer=s.optimizer or "sgd",
+            epochs=s.epochs or EPOCHS,
+            validation=self._validation() if s.selects else None,
+            metric=problem.metric,
+        )
+        config, shape = self.config.model_dump_json(), self.X.shape
+        return Training(
+            task,
+            s.model_copy(update={"lr": lr, "weight_decay": decay}),
+            seed=self.seed,
+            folder=folder,
+            digest=f"{problem.key} {config} {s.model_dump_json()} {decay} {shape} {self.seed}",
+            show=show,
+            between_checkpoints=5.0,
+        )
 
-def _plan(
-    problem: ProbeProblem, method: MethodConfig, settings: TrainConfig, kept: NDArray[np.int64], seed: int
-) -> SgdPlan:
-    X, y = _rows(problem, kept), problem.y[kept]
-    loss = inner_loss(problem, method, kept)
-    used = loss if settings.head == "adapter" else as_rows(loss)
-    built = make_method(method, num_classes=problem.num_classes, labels=y, dim=X.shape[1], loss=used)
-    head = make_head(built, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
-    convex = isinstance(head, Linear) and isinstance(used, FrozenRows)
-    ease = _ease(X, used.scale if convex else None) if isinstance(head, Linear) else NEUTRAL
-    return SgdPlan(X, y, problem.names(kept), loss, built, head, ease, loss.adjustment() if convex else None)
+    def _validation(self) -> FeatureLoader:
+        problem, held = self.problem, self.held
+        return self._loader(_part(problem, held), problem.y[held], problem.names(held))
 
+    def _loader(self, X: Tensor | FeatureMatrix, y: NDArray[np.int64], names: list[str]) -> FeatureLoader:
+        return FeatureLoader(self.conditioning(X) if isinstance(X, Tensor) else X, y, names)
 
-def _training(
-    problem: ProbeProblem,
-    method: MethodConfig,
-    settings: TrainConfig,
-    plan: SgdPlan,
-    held: NDArray[np.int64],
-    *,
-    decay: float,
-    seed: int,
-    folder: Path | None,
-    show: bool,
-) -> Training:
-    X, ease = plan.X, plan.ease
-    if isinstance(X, Tensor):
-        X = ease(X)  # once, instead of in every batch
-    task = Task(
-        Network(nn.Identity(), plan.head, NEUTRAL if isinstance(X, Tensor) else ease),
-        plan.method,
-        FeatureFeed(X, plan.y, plan.names),
-        problem.num_classes,
-        optimizer=settings.optimizer or "sgd",
-        epochs=settings.epochs or EPOCHS,
-        held=_held_feed(problem, held, ease) if settings.selects else None,
-        metric=problem.metric,
-    )
-    rate = settings.lr or (LR if isinstance(plan.head, Linear) else 0.1)
-    digest = f"{problem.key} {method.model_dump_json()} {settings.model_dump_json()} {decay} {X.shape} {seed}"
-    return Training(
-        task,
-        settings.model_copy(update={"lr": rate, "weight_decay": decay}),
-        seed=seed,
-        folder=folder,
-        digest=digest,
-        show=show,
-        between_checkpoints=5.0,
-    )
+    def fitted_head(self) -> FittedHead:
+        """The trained head in the problem's coordinates: W (h - m)/s + b  =  (W/s) h + (b - W m/s)."""
+        head = export.fitted(self.head, self.problem.scaling)
+        mean, spread = self.conditioning.mean, self.conditioning.spread
+        if mean is None or spread is None:
+            return head
+        weight = head.tensors["weight"] / spread
+        return replace(head, tensors={"weight": weight, "bias": head.tensors["bias"] - weight @ mean})
 
 
-def inner_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int64]) -> Any:
+def inner_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int64]) -> Loss:
     """The loss inside the method, with the exact statistics of these rows."""
     from probe import methods
     from probe.probing.settings import LossChoice
@@ -180,9 +201,9 @@ def inner_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int
     return problem.loss(LossChoice(*methods.catalogue.resolve(method.name, method.params)[1]), rows)
 
 
-class FrozenRows(AdjustedCrossEntropy):
-    """A loss as its adjustment: on frozen features that is the whole of it, because representation terms are
-    constants. Without the checks that a loss makes for strangers: a step here takes a millisecond."""
+class FrozenLoss(AdjustedCrossEntropy):
+    """A loss as its adjustment: on frozen features that is all of it, because representation terms are
+    constants. It leaves out the input checks of a loss: a step takes a millisecond here."""
 
     def __init__(self, loss: Loss, declared: ClassAdjustment) -> None:
         parts = (declared.scale, declared.shift, declared.weight)
@@ -195,17 +216,18 @@ class FrozenRows(AdjustedCrossEntropy):
         return collectives.mean(*self.losses(logits, targets))
 
 
-def as_rows(loss: Any) -> Any:
-    """The loss as its rows, where it declares some that do not move while it is trained."""
+def frozen_loss(loss: Loss) -> Loss:
+    """The loss as its adjustment, where it has one that does not change during training; else itself."""
     declared = loss.adjustment() if loss.constant_adjustment else None
-    return loss if declared is None else FrozenRows(loss, declared)
+    return loss if declared is None else FrozenLoss(loss, declared)
 
 
-def _strength(
+def _l2(
     problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
 ) -> dict[str, Any]:
-    """The given strength, or the one that validates best by the exact solver: with the method's rows or,
-    where it has none, plain cross-entropy's. The strength belongs to the features more than to the loss."""
+    """The given penalty, or the one that validates best with the exact solver: with the method's
+    adjustment or, where it has none, with plain cross-entropy. It belongs to the features more than to the
+    loss."""
     from probe.probing.select_l2 import logistic_path, select_l2
 
     path = logistic_path(problem, lambda rows: inner_loss(problem, method, rows))
@@ -231,21 +253,18 @@ def _with_frequency(
     return Choice(name=method.name, **{**method.params, INNER: {"name": loss.name, **filled.params}})
 
 
-def _rows(problem: ProbeProblem, rows: NDArray[np.int64]) -> Any:
-    """The chosen rows as the head sees them; everything is not copied."""
+def _part(problem: ProbeProblem, rows: NDArray[np.int64]) -> Tensor | FeatureMatrix:
+    """The chosen rows as the head sees them; not copied where those are all rows."""
     from probe.probing.problem import take_rows
 
     return problem.X if len(rows) == len(problem.y) else take_rows(problem.X, rows)
 
 
-def _held_feed(problem: ProbeProblem, held: NDArray[np.int64], ease: Scaling) -> FeatureFeed:
-    X = _rows(problem, held)
-    return FeatureFeed(ease(X) if isinstance(X, Tensor) else X, problem.y[held], problem.names(held))
-
-
-def _ease(X: Any, scale: Tensor | None) -> Scaling:
-    """Centre, and the size of the largest direction; rows that a method enlarges count as enlarged."""
-    some = X[torch.from_numpy(np.linspace(0, len(X) - 1, min(len(X), SKETCH)).astype(np.int64))].double()
+def _conditioning(X: Tensor | FeatureMatrix, scale: Tensor | None) -> Scaling:
+    """The mean of N x D features, and the standard deviation of their largest principal direction, times the
+    largest factor by which a method scales logits (`scale`, K)."""
+    n = X.shape[0]
+    some = X[torch.from_numpy(np.linspace(0, n - 1, min(n, SKETCH)).astype(np.int64))].double()
     mean = some.mean(dim=0)
     centred = some - mean
     v = torch.randn(some.shape[1], 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -254,11 +273,3 @@ def _ease(X: Any, scale: Tensor | None) -> Scaling:
         v = centred.T @ (centred @ v) / len(some)
     size = float(v.norm().sqrt()) * (1.0 if scale is None else float(scale.max()))
     return Scaling(mean.float(), torch.full_like(mean, size if size > 0 else 1.0).float())
-
-
-def _in_plain_coordinates(head: FittedHead, ease: Scaling) -> FittedHead:
-    """W (h - m)/s + b  =  (W/s) h + (b - W m/s)."""
-    if ease.mean is None or ease.spread is None:
-        return head
-    weight = head.tensors["weight"] / ease.spread
-    return replace(head, tensors={"weight": weight, "bias": head.tensors["bias"] - weight @ ease.mean})

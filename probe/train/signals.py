@@ -6,9 +6,8 @@ import signal
 import time
 from types import FrameType, TracebackType
 
-GRACE = (
-    2.0  # seconds in which further signals are the same request: a launcher passes on what the terminal sent
-)
+# Seconds in which further signals are the same request: a launcher passes on what the terminal sent already.
+GRACE = 2.0
 
 
 class Stopped(SystemExit):
@@ -16,7 +15,7 @@ class Stopped(SystemExit):
 
 
 class StopRequest:
-    """Notes the first signal (0: none yet); a second one, seconds later, means now."""
+    """Remembers the first signal (0: none yet); a second one, seconds later, stops at once."""
 
     def __init__(self) -> None:
         self.signal = 0
@@ -27,7 +26,7 @@ class StopRequest:
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
                 self._before[number] = signal.signal(number, self._note)
-            except ValueError:  # not the main thread: whoever owns it decides
+            except ValueError:  # not in the main thread, where signals belong to whoever owns that
                 return self
         return self
 

@@ -1,77 +1,94 @@
-"""One optimiser step's batch: gradients as often as a method wants them, then an update."""
+"""One optimiser step. `Step.gradients` is the batch, the forward pass, the loss and the backward pass;
+`Step.update` is the optimiser's step. A method calls both in its `step`, some the first one twice."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor, nn
 
 from probe.errors import UserError
+from probe.methods.base import Method
 from probe.train.inputs.batch import Batch
+from probe.train.model import batchnorm
+from probe.train.model.network import Network
+from probe.train.parallel import dtensor
 from probe.train.parallel.engine import Engine
-from probe.train.seeding import seed as stream
-from probe.train.seeding import set_seed
+from probe.train.seeding import derive_seed, set_seed
+
+NAMED = 8  # samples of a bad batch that a message names
 
 
 class Diverged(UserError):
-    """The loss, a gradient or a weight is no longer a number."""
+    """The loss, a gradient or a weight is no longer finite."""
 
 
 class Objective(nn.Module):
     """Network and method as one module that returns the loss: all that is trained is inside, so one wrapper
     (data-parallel, sharded, autocast) sees every parameter and every gradient."""
 
-    def __init__(self, network: Any, method: Any) -> None:
+    def __init__(self, network: Network, method: Method) -> None:
         super().__init__()
         self.network, self.method = network, method
 
     def forward(self, batch: Batch) -> Tensor:
+        """Forward pass and loss of a micro-batch, a scalar."""
         return self.method.objective(self.network, batch)
 
+    def train_mode(self, *, frozen_batch_norm: bool) -> None:
+        """Training mode, except for batch-norms that are to stay as they were loaded."""
+        self.network.train()
+        self.method.train()
+        if frozen_batch_norm:
+            batchnorm.freeze(self.network)
+
     def scores(self, inputs: Tensor) -> Tensor:
-        """N x K logits: the network, called from the root that holds its weights."""
+        """n x K logits: the network, called from the root that holds its weights."""
         return self.network(inputs)
 
 
 @dataclass(frozen=True)
-class Window:
-    """The micro-batches of a step on this process, and each one's part of the joined batch."""
+class Step:
+    """A batch, cut into the micro-batches of this process, and what it is trained with."""
 
-    parts: Sequence[Batch]
-    weights: Sequence[float]
+    batches: Sequence[Batch]  # micro-batches; one, unless memory is short
+    weights: Sequence[float]  # what part of the joined batch of all processes each of them is
     engine: Engine
-    position: tuple[int | str, ...]  # (seed, epoch, step, process): where dropout's stream starts
+    position: tuple[int | str, ...]  # (seed, epoch, step, process): seeds dropout
     ids: Sequence[str]  # of the training set, for messages
+    size: int  # samples of the joined batch
+    first: int = 0  # number of the first micro-batch here
 
     @property
     def parameters(self) -> list[nn.Parameter]:
+        """All that is trained; after `gradients` they hold gradients."""
         return self.engine.parameters
 
     def gradients(self) -> float:
         """Put the joined batch's gradient into the parameters and return its loss.
 
-        Each micro-batch counts by its number of samples, so the last window of an epoch is right too.
+        Each micro-batch counts by its number of samples, so the short last batch of an epoch is right too.
         Called again, it repeats the same dropout.
         """
-        self.engine.forget()
-        last = len(self.parts) - 1
-        return sum(self._backward(number, last=number == last) for number in range(len(self.parts)))
+        self.engine.zero_grad()
+        total, last = 0.0, len(self.batches) - 1
+        for number, (batch, weight) in enumerate(zip(self.batches, self.weights, strict=True)):
+            set_seed(derive_seed(*self.position, self.first + number), batch.targets.device)
+            with self.engine.accumulate(last=number == last):
+                loss = self.engine.objective(batch)  # forward pass and loss: `Method.objective`
+                total += weight * self._finite(loss, batch)
+                self.engine.backward(loss if weight == 1 else loss * weight)
+        return total
 
-    def _backward(self, number: int, *, last: bool) -> float:
-        """Add the gradient of one micro-batch and return its part of the loss."""
-        batch, weight, engine = self.parts[number], self.weights[number], self.engine
-        set_seed(stream(*self.position, number), batch.targets.device)
-        with engine.alone(last=last):
-            loss = engine.objective(batch)
-            value = float(loss.detach())
-            if not value - value == 0:
-                raise self._diverged(f"the loss is {value} at", [batch])
-            engine.backward(loss if weight == 1 else loss * weight)
-        return weight * value
+    def _finite(self, loss: Tensor, batch: Batch) -> float:
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise self._diverged(f"the loss is {value} at", [batch])
+        return value
 
     def update(self) -> None:
         """Clip and step; a gradient that is not finite never reaches the weights."""
@@ -79,22 +96,29 @@ class Window:
         if not math.isfinite(norm):
             raise self._diverged(f"the gradient's norm is {norm} at", self._culprits())
 
+    def finite_gradients(self) -> bool:
+        """Is every gradient finite, on all processes?"""
+        return math.isfinite(self.engine.grad_norm())
+
+    def total_norm(self, tensors: Sequence[Tensor]) -> Tensor:
+        """The Euclidean norm of all tensors together, of which each process may hold a shard."""
+        return dtensor.whole(torch.nn.utils.get_total_norm(tensors))
+
     def _culprits(self) -> Sequence[Batch]:
-        """The micro-batch whose own gradient is not finite: each once more, alone; all where none can be told
-        from the others. Every process asks for the same ones, since the norm is that of all processes."""
-        if len(self.parts) > 1 and self.engine.shows_gradients:
-            with self.statistics_kept():
-                for number, batch in enumerate(self.parts):
-                    self.engine.forget()
-                    self._backward(number, last=True)
-                    if not math.isfinite(self.engine.norm()):
+        """The micro-batch whose own gradient is not finite, found by repeating each alone; all of them where
+        that cannot be told. Every process repeats the same ones, since the norm is that of all processes."""
+        if len(self.batches) > 1 and self.engine.exposes_gradients:
+            with self.frozen_statistics():
+                for number, (batch, weight) in enumerate(zip(self.batches, self.weights, strict=True)):
+                    replace(self, batches=[batch], weights=[weight], first=number).gradients()
+                    if not self.finite_gradients():
                         return [batch]
-        return self.parts
+        return self.batches
 
     @contextmanager
-    def statistics_kept(self) -> Iterator[None]:
-        """Inside the block nothing that a forward pass remembers (batch-norm, class statistics) moves."""
-        kept = [
+    def frozen_statistics(self) -> Iterator[None]:
+        """Inside the block a forward pass leaves batch-norm and class statistics as they were."""
+        saved = [
             (module, name, buffer, buffer.clone())
             for module in self.engine.objective.modules()
             for name, buffer in module._buffers.items()
@@ -103,20 +127,20 @@ class Window:
         try:
             yield
         finally:
-            for module, name, buffer, copy in kept:
+            for module, name, buffer, copy in saved:
                 module._buffers[name] = buffer.copy_(copy)
 
     def diverged_after(self, what: str) -> Diverged:
-        """For what is found bad when the step has been made."""
-        return self._diverged(f"{what} after", self.parts, "and nothing was saved")
+        """The error for something that is found to be bad after the step."""
+        return self._diverged(f"{what} after", self.batches, "and nothing was saved")
 
     def _diverged(
         self, what: str, batches: Sequence[Batch], so: str = "so training stopped before this step was made"
     ) -> Diverged:
         step = f"epoch {self.position[1]}, step {self.position[2]}"
         rows = [i for batch in batches for i in batch.index.tolist()]
-        some = ", ".join(str(self.ids[i]) for i in rows[:8])
-        more = ", ..." if len(rows) > 8 else ""
+        some = ", ".join(str(self.ids[i]) for i in rows[:NAMED])
+        more = ", ..." if len(rows) > NAMED else ""
         return Diverged(
             f"{what} {step}, {so}; the batch holds {some}{more}. "
             "Try a smaller train.lr, train.clip=1, a warm-up, or train.precision=fp32"

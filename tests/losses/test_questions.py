@@ -111,7 +111,7 @@ def test_deferred_re_weighting_refuses_what_is_no_mean_over_samples():
     from probe import methods
 
     for name in ("mr2", "elm", "center", "dro"):  # elm's pull would be dropped without a word
-        with pytest.raises(UserError, match=f"{name} is no mean over samples"):
+        with pytest.raises(UserError, match=f"{name} is not a mean over samples"):
             methods.make(f"drw({name})", {}, num_classes=K, class_counts=COUNTS)
 
 

@@ -31,7 +31,7 @@ def test_a_method_takes_a_loss_by_name_or_with_its_parameters():
         ("sa", {}, 'there is no method "sa".*sam'),
         ("sam", {"rh": 1}, 'sam has no parameter "rh".*rho'),
         ("sam", {"rho": -1}, "sam: rho must be at least 0"),
-        ("sam", {"loss": "jtt"}, "sam wraps a loss, and jtt is none"),
+        ("sam", {"loss": "jtt"}, "sam wraps a loss, and jtt is not a loss"),
         ("sam", {"loss": {"lam": 1}}, "loss must be a loss's name"),
         ("sam", {"loss": {"name": "mr2", "lamb": 1}}, 'mr2 has no parameter "lamb"'),
         ("erm", {"rho": 1}, 'erm has no parameter "rho"'),

@@ -33,7 +33,7 @@ def test_it_works_around_other_losses_of_samples_and_refuses_the_rest():
     focal = value("focal", 0)
     assert value("drw", 0, loss="focal") == pytest.approx(focal, rel=1e-6)
     assert value("drw", 199, loss="focal") != pytest.approx(focal, rel=1e-3)
-    with pytest.raises(UserError, match="mr2 is no mean over samples"):
+    with pytest.raises(UserError, match="mr2 is not a mean over samples"):
         method("drw", COUNTS, loss="mr2")
 
 

@@ -100,7 +100,7 @@ def test_a_method_is_made_as_it_is_written():
         ("drw(ldma)", 'there is no loss "ldma".*ldam'),
         ("drw(ldam, afer=0.7)", 'drw has no parameter "afer".*after'),
         ("drw(ldam(max_margn=1))", 'ldam has no parameter "max_margn".*max_margin'),
-        ("sam(drw(ldam))", "sam wraps a loss, and drw is none"),
+        ("sam(drw(ldam))", "sam wraps a loss, and drw is not a loss"),
         ("mr2(ldam)", "mr2 is a loss and wraps none.*sam"),
     ],
 )

@@ -11,14 +11,14 @@ from tests.support.training_world import blobs, distance, feature_training, weig
 def test_the_second_stage_starts_again_and_sees_errors_as_often_as_asked():
     first = feature_training(epochs=2)
     first.run()
-    wrong = first.evaluate(first.feed).argmax(1).numpy() != blobs()[1]
+    wrong = first.evaluate(first.task.train).argmax(1).numpy() != blobs()[1]
     assert 0 < wrong.sum() < len(wrong) / 2
 
     training = feature_training("jtt", {"first_epochs": 2, "up": 3}, epochs=4)
     progress = training.run()
     assert np.array_equal(training.method.repeats(), np.where(wrong, 3, 1))
     assert [row["stage"] for row in progress.epochs] == [0, 0, 1, 1, 1, 1]
-    shown = training.sampler_of().order(3)
+    shown = training.make_sampler().order(3)
     assert np.array_equal(np.bincount(shown), np.where(wrong, 3, 1))
 
 
@@ -51,13 +51,13 @@ def test_a_first_stage_that_broke_picks_no_errors_and_nothing_starts_again(spoil
     training = feature_training("jtt", {"first_epochs": 1}, epochs=1)
     end = training._end_epoch
 
-    def broken(epoch):
-        end(epoch)
+    def broken():
+        end()
         training.network.head.weight.data.fill_(spoil)
 
     training._end_epoch = broken
     with pytest.raises(UserError, match=r"head.weight is (no longer finite|more than 1e\+06 times)"):
         training.run()
-    assert training.position.stage == 1
+    assert training.state.position.stage == 1
     assert len(training.method.count) == 0
     assert not training.network.head.weight.abs().max() < 1e19  # the evidence is still there

@@ -97,4 +97,4 @@ def test_weights_are_put_back_when_the_point_nearby_is_not_finite():
     training = feature_training("sam", encoder=Cliff(), head=heads.make("cosine", D, K))
     with pytest.raises(UserError, match="the loss is nan at epoch 0, step 0"):
         training.run()
-    assert same_bits(weights(training), training.start)
+    assert same_bits(weights(training), training.state.start)

@@ -59,18 +59,18 @@ def killed_after(step: int, scene: str, *args: Any, **options: Any) -> None:
     """kill -9 in the middle of a step: its gradient is there, its update is not."""
     torch.set_num_threads(1)
     training = SCENES[scene](*args, **options)
-    make = training.window
+    make = training.make_step
 
     def lethal(*parts: Any) -> Any:
-        window = make(*parts)
-        if training.position.steps == step:
-            window.gradients()
+        made = make(*parts)
+        if training.state.position.steps == step:
+            made.gradients()
             for loader in active_children():
-                (training.folder / "loader").write_text(str(loader.pid))
+                (training.checkpoints.folder / "loader").write_text(str(loader.pid))
             os.kill(os.getpid(), signal.SIGKILL)
-        return window
+        return made
 
-    training.window = lethal  # type: ignore[method-assign]
+    training.make_step = lethal  # type: ignore[method-assign]
     training.run()
 
 
@@ -96,14 +96,14 @@ def signalled_after(step: int, number: int, said: Path, *args: Any, **options: A
     torch.set_num_threads(1)
     sys.stderr = said.open("w")
     training = features(*args, **options)
-    make = training.window
+    make = training.make_step
 
     def asked(*parts: Any) -> Any:
-        if training.position.steps == step:
+        if training.state.position.steps == step:
             os.kill(os.getpid(), number)
         return make(*parts)
 
-    training.window = asked  # type: ignore[method-assign]
+    training.make_step = asked  # type: ignore[method-assign]
     training.run()
 
 
@@ -112,8 +112,8 @@ def out_of_space(said: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     save = checkpoint.save
 
-    def starving(place: Path, state: checkpoint.State, *, step: int) -> Path:
-        path = save(place, state, step=step)
+    def starving(place: Path, content: checkpoint.Checkpoint, *, step: int) -> Path:
+        path = save(place, content, step=step)
         resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL))
         return path
 

@@ -66,7 +66,9 @@ def cases(kind: str, models: Path) -> dict[str, tuple[str, Callable[[], Training
     def found_rate() -> Training:
         training = vit("mr2", {"lam": 0.01}, epochs=1, clip=1.0, ema=0.9, lr=None)
         kept, held = np.arange(0, UNEVEN, 2), np.arange(1, UNEVEN, 2)
-        training.search = Search((1e-3, 1e-2, 1e3), *(part(training.feed, rows) for rows in (kept, held)), {})
+        training.search = Search(
+            (1e-3, 1e-2, 1e3), *(part(training.task.train, rows) for rows in (kept, held)), {}
+        )
         return training
 
     rows = {
@@ -86,11 +88,11 @@ def cases(kind: str, models: Path) -> dict[str, tuple[str, Callable[[], Training
     return {name: row for name, row in rows.items() if (kind, name) != ("zero", "vit-sam")}
 
 
-def part(feed: Any, rows: Any) -> Any:
-    """Some rows of a feed of pictures."""
+def part(loader: Any, rows: Any) -> Any:
+    """Some rows of a loader of pictures."""
     pictures = Pictures(UNEVEN)
     pictures.labels, pictures.pixels = pictures.labels[rows], pictures.pixels[rows]
-    return replace(feed, split=pictures)
+    return replace(loader, split=pictures)
 
 
 def spare_layer() -> nn.Module:
@@ -117,10 +119,9 @@ def train(kind: str, out: Path, models: Path) -> None:
         cut_at(layers)
         training = build()
         progress = training.run()
-        feed = training.feed
-        scores = training.evaluate(replace(feed, chunk=CHUNK))
+        scores = training.evaluate(replace(training.task.train, eval_batch_size=CHUNK))
         state = weights(training)
-        held = {"weights": list(training.bare.parameters()), "memory": memories(training)}
+        held = {"weights": list(training.objective.parameters()), "memory": memories(training)}
         numbers = {what: sum(dtensor.local(t).numel() for t in tensors) for what, tensors in held.items()}
         given = training.release().network
         assert not any(vars(parameter) for parameter in given.parameters())  # nothing is tied to them
@@ -151,16 +152,16 @@ def finish(training: Training, path: Path) -> None:
 
 def die(training: Training) -> None:
     """kill -9 of every process in the middle of a step."""
-    make = training.window
+    make = training.make_step
 
     def lethal(*parts: Any) -> Any:
-        window = make(*parts)
-        if training.position.steps == KILLED_AT:
-            window.gradients()
+        made = make(*parts)
+        if training.state.position.steps == KILLED_AT:
+            made.gradients()
             os.kill(os.getpid(), signal.SIGKILL)
-        return window
+        return made
 
-    training.window = lethal  # type: ignore[method-assign]
+    training.make_step = lethal  # type: ignore[method-assign]
     training.run()
 
 

@@ -17,9 +17,10 @@ from probe.heads import Head
 from probe.recipe import MethodConfig as Choice
 from probe.recipe.train_settings import TrainConfig
 from probe.train.inputs import augment
-from probe.train.inputs.loaders import FeatureFeed, ImageFeed
-from probe.train.loop import Task, Training
+from probe.train.inputs.loaders import FeatureLoader, ImageLoader
+from probe.train.loop import Training
 from probe.train.model.network import Network
+from probe.train.task import Task
 
 ensure_torchvision()  # before timm, which wants torchvision
 
@@ -58,10 +59,10 @@ def feature_training(
     torch.manual_seed(7)
     head = head or heads.make("linear", D, K)
     network = Network(encoder or nn.Identity(), head)
-    feed = FeatureFeed(X, y, [f"blob-{i}" for i in range(len(y))])
-    other = FeatureFeed(*blobs(60, seed=1), ids=[f"held-{i}" for i in range(60)]) if held else None
+    loader = FeatureLoader(X, y, [f"blob-{i}" for i in range(len(y))])
+    other = FeatureLoader(*blobs(60, seed=1), ids=[f"held-{i}" for i in range(60)]) if held else None
     task = Task(
-        network, method(name, **(params or {})), feed, K, settings.pop("optimizer", "sgd"), epochs, other
+        network, method(name, **(params or {})), loader, K, settings.pop("optimizer", "sgd"), epochs, other
     )
     options = {"batch_size": 16, "lr": 0.1, **settings}
     return Training(task, TrainConfig(**options), seed=seed, folder=folder, digest=digest, show=False)
@@ -93,11 +94,11 @@ class Pictures:
         return Image.fromarray(self.pixels[index]), int(self.labels[index])
 
 
-def image_feed(
+def image_loader(
     pictures: Any, backbone: Any, settings: TrainConfig, *, seed: int = 0, workers: int = 0
-) -> ImageFeed:
+) -> ImageLoader:
     numbers = backbone.preprocessing
-    return ImageFeed(
+    return ImageLoader(
         pictures,
         plain_pixels=numbers.pixels,
         random_pixels=augment.random_view(settings.augment, numbers, backbone.train_transform.augmentation),
@@ -153,8 +154,8 @@ def image_training(
     backbone.encoder.requires_grad_(True)
     built = method(name, pictures.labels, backbone.dim, classes, **(params or {}))
     network = Network(backbone.encoder, heads.make("linear", backbone.dim, classes))
-    feed = image_feed(pictures, backbone, options, seed=seed, workers=workers)
-    task = Task(network, built, feed, classes, optimizer, epochs)
+    loader = image_loader(pictures, backbone, options, seed=seed, workers=workers)
+    task = Task(network, built, loader, classes, optimizer, epochs)
     return Training(task, options, seed=seed, folder=folder, digest="images", show=False)
 
 

@@ -55,7 +55,7 @@ def main(out: Path, models: Path) -> None:
     for name, build in cases(models).items():
         training = build()
         progress = training.run()
-        scores = training.evaluate(training.feed)
+        scores = training.evaluate(training.task.train)
         state = weights(training)  # of shards: by all processes together
         if rank() == 0:
             save_file({**state, "scores": scores}, out / f"{name}.safetensors")

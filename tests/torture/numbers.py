@@ -73,11 +73,11 @@ def _spoilt(luck: Random, place: Path) -> Training:
         precision="bf16" if reason == "half" else "fp32",
         ema=luck.choice((None, 0.9)),
     )
-    X = training.feed.X
+    X = training.task.train.X
     if reason in ("row", "half"):
         X[luck.randrange(len(X))] = luck.choice((*BAD, 3e38, 1e30))
     if reason == "last row":  # of the last step, after which no loss is looked at
-        sampler = training.sampler_of()
+        sampler = training.make_sampler()
         X[int(sampler.epoch(1)[-1][0])] = luck.choice((*BAD, 3e38))
     return training
 

@@ -63,7 +63,7 @@ def at_step_0(r, folder, pose):
     head = make_head(method, r.train, dim=job.backbone.dim, num_classes=4, seed=0)
     scaling = set_head(r.train.start, head, _start(job, pose))
     training = _training(job, method, head, scaling, folder, "digest", False)
-    return training.evaluate(job.feed(d["test"])), training
+    return training.evaluate(job.loader(d["test"])), training
 
 
 @pytest.mark.parametrize("scaling", ["none", "standard"])
@@ -140,7 +140,7 @@ def test_a_zero_shot_head_starts_as_clip_does(colours, tmp_path):
     expected = scale * h @ torch.nn.functional.normalize(rows, dim=1).T
     assert torch.allclose(scores, expected, atol=1e-4)
     training.run()
-    assert np.isfinite(training.progress.epochs[-1]["loss"])
+    assert np.isfinite(training.state.progress.epochs[-1]["loss"])
 
 
 def test_the_whole_way_from_a_recipe_to_weights_that_classify_the_same(vit, colours, tmp_path):
@@ -254,7 +254,7 @@ def test_batch_norm_is_frozen_where_weights_are_pretrained_and_trained_from_scra
         r = recipe.build({**content, "finetune": True, "train": train})
         _, training = at_step_0(r, tmp_path / "run", None)
         before = {k: v for k, v in training.network.snapshot().items() if "running_mean" in k}
-        training.folder = None
+        training.checkpoints.folder = None
         training.run()
         after = training.network.snapshot()
         assert all(torch.equal(v, after[k]) for k, v in before.items()) is not moves

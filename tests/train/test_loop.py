@@ -36,7 +36,7 @@ def by_hand(training, *, epochs, lr, momentum=0.9, decay=5e-4, warmup=0):
     nn.init.zeros_(layer.bias)
     groups = [{"params": [layer.weight], "weight_decay": decay}, {"params": [layer.bias], "weight_decay": 0}]
     optimizer = torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=True)
-    sampler, losses, step = training.sampler_of(), [], 0
+    sampler, losses, step = training.make_sampler(), [], 0
     for epoch in range(epochs):
         for batch in sampler.epoch(epoch):
             for group in optimizer.param_groups:
@@ -64,7 +64,7 @@ def test_training_equals_a_hand_written_torch_loop(tmp_path):
 
 
 @pytest.mark.parametrize("micro_batch", [5, 3, 16, "auto"])
-def test_accumulation_equals_the_big_batch_also_in_the_short_last_window(micro_batch):
+def test_accumulation_equals_the_big_batch_also_in_the_short_last_batch(micro_batch):
     whole, parts = feature_training(), feature_training(micro_batch=micro_batch)
     whole.run()
     parts.run()
@@ -76,9 +76,9 @@ def test_fine_tuning_one_step_equals_a_hand_written_step(tmp_path):
     training = image_training(backbone, "mr2", {"lam": 0.0}, epochs=1, batch_size=40, clip=0.5)
     reference, head = tiny_vit(tmp_path).requires_grad_(True).train(), nn.Linear(backbone.dim, 4)
     head.load_state_dict(training.network.head.state_dict())
-    order = training.sampler_of().epoch(0)[0]
-    images = torch.cat([b.inputs for b in training.feed.training(0, [order], 1)])
-    targets = torch.as_tensor(training.feed.labels[order])
+    order = training.make_sampler().epoch(0)[0]
+    images = torch.cat([b.inputs for b in training.task.train.train_batches(0, [order], 1)])
+    targets = torch.as_tensor(training.task.train.labels[order])
 
     from probe import losses
 
@@ -122,7 +122,7 @@ def test_workers_do_not_change_a_bit(tmp_path):
 
 def test_a_loss_that_is_no_number_stops_at_once_and_names_the_batch(tmp_path):
     training = feature_training(folder=tmp_path, lr=1.0)
-    training.feed.X[17, 3] = float("nan")
+    training.task.train.X[17, 3] = float("nan")
     with pytest.raises(
         UserError, match=r"the loss is nan at epoch 0, step \d+.*blob-.*smaller train.lr"
     ) as caught:
@@ -155,14 +155,14 @@ def test_a_gradient_that_is_no_number_never_reaches_the_weights(clip, name):
         UserError, match=r"gradient's norm is nan at epoch 0, step 0.*before this step was made"
     ):
         training.run()
-    assert same_bits(weights(training), training.start)
+    assert same_bits(weights(training), training.state.start)
 
 
 def test_the_micro_batch_that_spoils_a_gradient_is_the_one_that_is_named():
     training = feature_training(encoder=nn.Sequential(nn.Linear(D, D), Steep(limit=1e3)), micro_batch=4)
-    spoilt = int(training.sampler_of().epoch(0)[2][5])  # the second part of the third step
+    spoilt = int(training.make_sampler().epoch(0)[2][5])  # the second part of the third step
     training.network.encoder[0].weight.data.copy_(torch.eye(D))
-    training.feed.X[spoilt] = 1e4
+    training.task.train.X[spoilt] = 1e4
     with pytest.raises(UserError, match="gradient's norm is nan at epoch 0, step 2") as caught:
         training.run()
     named = str(caught.value).partition("the batch holds ")[2].partition(". ")[0].split(", ")
@@ -172,7 +172,7 @@ def test_the_micro_batch_that_spoils_a_gradient_is_the_one_that_is_named():
 
 def test_weights_that_a_step_ruined_are_told_as_that_and_with_its_own_samples():
     training = feature_training(lr=1e39, momentum=0.0)
-    first = {f"blob-{i}" for i in training.sampler_of().epoch(0)[0]}
+    first = {f"blob-{i}" for i in training.make_sampler().epoch(0)[0]}
     with pytest.raises(UserError, match=r"head.\w+ is no longer finite after epoch 0, step 0") as caught:
         training.run()
     named = str(caught.value).partition("the batch holds ")[2].partition(", ...")[0].split(", ")
@@ -214,7 +214,7 @@ def test_fp16_gives_up_once_its_scale_is_not_what_overflows():
 
 def test_scores_that_are_no_numbers_choose_nothing():
     training = feature_training(held=True, keep="best")
-    training.task.held.X[3] = float("inf")
+    training.task.validation.X[3] = float("inf")
     with pytest.raises(UserError, match=r"scores of 1 of 60 samples are not finite.* held-3"):
         training.run()
 
@@ -224,8 +224,8 @@ def test_the_average_of_weights_is_the_textbook_one_and_is_what_is_kept():
     seen = []
     step = type(plain.method).step
 
-    def noting(window):
-        loss = step(plain.method, window)
+    def noting(one):
+        loss = step(plain.method, one)
         seen.append(plain.network.head.weight.detach().clone())
         return loss
 
@@ -245,8 +245,8 @@ def test_the_best_epoch_is_kept_and_its_weights_with_it():
     progress = training.run()
     best = max(row["validation"] for row in progress.epochs)
     assert progress.best["validation"] == best
-    guess = training.evaluate(training.task.held).argmax(1).numpy()
-    assert np.mean(guess == training.task.held.labels) == best
+    guess = training.evaluate(training.task.validation).argmax(1).numpy()
+    assert np.mean(guess == training.task.validation.labels) == best
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from probe.train import lr_search
-from probe.train.inputs.loaders import FeatureFeed
+from probe.train.inputs.loaders import FeatureLoader
 from probe.train.lr_search import Search, choose
 from tests.support.training_world import K, blobs, feature_training, same_bits, weights, wobbly_encoder
 
@@ -22,7 +22,10 @@ def search(tried=RATES, head=None):
     X, y = blobs()
     ids = [str(i) for i in range(len(y))]
     return Search(
-        tried, FeatureFeed(X[:150], y[:150], ids[:150]), FeatureFeed(X[150:], y[150:], ids[150:]), head or {}
+        tried,
+        FeatureLoader(X[:150], y[:150], ids[:150]),
+        FeatureLoader(X[150:], y[150:], ids[150:]),
+        head or {},
     )
 
 
@@ -37,8 +40,8 @@ def test_the_rate_is_found_the_same_every_time_and_the_search_leaves_no_trace():
     one, two = searching(), searching()
     one.run()
     two.run()
-    found = one.progress.found
-    assert found == two.progress.found
+    found = one.state.progress.found
+    assert found == two.state.progress.found
     assert found["lr"] in RATES
     assert same_bits(weights(one), weights(two))
     given = feature_training("mr2", encoder=wobbly_encoder(), ema=0.9, optimizer="adamw", lr=found["lr"])
@@ -51,10 +54,12 @@ def test_each_rate_and_its_score_are_logged(tmp_path):
     training = searching(tmp_path)
     training.run()
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert lines[0] == {"step": 0, "search": training.progress.found}
-    assert [row["rate"] for row in training.progress.found["tried"]] == ["start", *RATES]
-    assert all(0 <= row["accuracy"] <= 1 and row["loss"] > 0 for row in training.progress.found["tried"])
-    assert {line["lr"] for line in lines if "samples" in line and line["step"] == 1} == {training.rate}
+    assert lines[0] == {"step": 0, "search": training.state.progress.found}
+    assert [row["rate"] for row in training.state.progress.found["tried"]] == ["start", *RATES]
+    assert all(
+        0 <= row["accuracy"] <= 1 and row["loss"] > 0 for row in training.state.progress.found["tried"]
+    )
+    assert {line["lr"] for line in lines if "samples" in line and line["step"] == 1} == {training.lr}
 
 
 @pytest.mark.parametrize("step", [0, 5, 20])
@@ -62,22 +67,22 @@ def test_a_training_that_is_taken_up_after_a_kill_does_not_search_again(tmp_path
     whole = searching()
     whole.run()
     killed = searching(tmp_path, checkpoint_minutes=1e-9)
-    make = killed.windows
+    make = killed.steps
 
-    def dies(feed, *args):
-        for window in make(feed, *args):
-            if feed is killed.feed and killed.position.steps == step:  # the search is over
+    def dies(data, *args):
+        for one in make(data, *args):
+            if data is killed.task.train and killed.state.position.steps == step:  # the search is over
                 raise KeyboardInterrupt
-            yield window
+            yield one
 
-    killed.windows = dies
+    killed.steps = dies
     with pytest.raises(KeyboardInterrupt):
         killed.run()
     resumed = searching(tmp_path)
     resumed.search = None  # nobody to ask
     resumed.run()
-    assert resumed.position.steps == 39
-    assert resumed.progress.found == whole.progress.found
+    assert resumed.state.position.steps == 39
+    assert resumed.state.progress.found == whole.state.progress.found
     assert same_bits(weights(resumed), weights(whole))
 
 
@@ -93,24 +98,24 @@ def test_a_search_that_was_killed_goes_on_with_the_rates_that_are_left(tmp_path,
     made = _steps_before(resumed)
     resumed.run()
     assert len(made) == (len(RATES) - trial) * steps  # the trials that ended are not made again
-    assert resumed.progress.found == whole.progress.found
+    assert resumed.state.progress.found == whole.state.progress.found
     assert same_bits(weights(resumed), weights(whole))
-    assert not resumed.progress.trials
+    assert not resumed.state.progress.trials
 
 
 def _steps_before(training, stop_at=None):
     """The steps that a search makes, counted in a list; the one at `stop_at` is not made."""
-    made, make, judged = [], training.windows, training.search.feed
+    made, make, judged = [], training.steps, training.search.train
 
-    def counted(feed, *args):
-        for window in make(feed, *args):
-            if feed is judged:
+    def counted(data, *args):
+        for one in make(data, *args):
+            if data is judged:
                 if len(made) == stop_at:
                     raise KeyboardInterrupt
-                made.append(window)
-            yield window
+                made.append(one)
+            yield one
 
-    training.windows = counted
+    training.steps = counted
     return made
 
 
@@ -118,9 +123,9 @@ def test_asked_to_stop_while_it_searches_it_stops_and_saves_no_half_trial(tmp_pa
     training = searching(tmp_path)
     step = training.method.step
 
-    def signalled(window):
+    def signalled(one):
         os.kill(os.getpid(), signal.SIGTERM)
-        return step(window)
+        return step(one)
 
     training.method.step = signalled
     training.show = False
@@ -134,8 +139,8 @@ def test_asked_to_stop_while_it_searches_it_stops_and_saves_no_half_trial(tmp_pa
 def test_a_rate_that_ruins_the_network_is_never_taken():
     training = searching(tried=(1e-2, 1e6), name="erm")
     training.run()
-    assert training.rate == 1e-2
-    assert torch.isfinite(training.evaluate(training.feed)).all()
+    assert training.lr == 1e-2
+    assert torch.isfinite(training.evaluate(training.task.train)).all()
 
 
 def losses(*values):
@@ -185,7 +190,7 @@ def main(out: Path) -> None:
     torch.set_num_threads(1)
     training = searching(name="erm", encoder=None)
     training.run()
-    (out / f"{training.processes}-{training.rank}.json").write_text(json.dumps(training.progress.found))
+    (out / f"{training.processes}-{training.rank}.json").write_text(json.dumps(training.state.progress.found))
 
 
 def test_two_processes_find_the_rate_that_one_finds(tmp_path):

@@ -84,7 +84,7 @@ def test_at_step_0_the_network_predicts_what_the_frozen_probe_predicts(name, dig
     job = job.starting(head)
     scaling = set_head(job.settings.start, head, _start(job, lambda backbone: problem))
     training = _training(job, method, head, scaling, None, "digest", False)
-    scores = training.evaluate(job.feed(job.test))
+    scores = training.evaluate(job.loader(job.test))
     assert torch.equal(scores.argmax(1), frozen.argmax(1))
     assert torch.allclose(scores.softmax(1), frozen.float().softmax(1), atol=1e-3)
 

@@ -92,7 +92,7 @@ def test_no_decay_is_too_large_for_any_rate_and_the_optimum_is_the_same(name, mo
         optimizer = optim.make(network, method(), name, TrainConfig(weight_decay=decay, momentum=momentum))
         weight = network.head.weight
         for step in range(200):
-            optim.set_rate(optimizer, min(1.0, (200 - step) / 50))
+            optim.set_lr(optimizer, min(1.0, (200 - step) / 50))
             weight.grad = curvature * (weight.detach() - 1)
             optimizer.step()
             assert weight.abs().max() < 20
@@ -105,5 +105,5 @@ def test_a_usual_decay_does_not_touch_the_rate():
     network = Network(nn.Identity(), heads.make("linear", 12, 5))
     for name, default in optim.DEFAULTS.items():
         optimizer = optim.make(network, method(), name, TrainConfig())
-        optim.set_rate(optimizer, default.lr)
+        optim.set_lr(optimizer, default.lr)
         assert {group["lr"] for group in optimizer.param_groups} == {default.lr}

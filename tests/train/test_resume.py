@@ -115,7 +115,7 @@ def test_asked_to_stop_it_saves_says_how_to_go_on_and_goes_on(tmp_path, spawn, u
     assert spawn(victims.signalled_after, 7, number, tmp_path / "said", tmp_path) == code
     said = (tmp_path / "said").read_text()
     assert "stopped after step 8" in said
-    assert "the same command goes on from there" in said
+    assert "the same command resumes from there" in said
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000008"]
     assert same_bits(finish(features(tmp_path)), uninterrupted)
 
@@ -161,7 +161,7 @@ def test_machines_that_do_not_share_a_folder_are_told_so(tmp_path, monkeypatch):
 def test_a_finished_training_is_not_trained_again(tmp_path, uninterrupted):
     finish(features(tmp_path))
     again = features(tmp_path)
-    again.window = None  # any step would fail
+    again.make_step = None  # any step would fail
     assert same_bits(finish(again), uninterrupted)
     assert steps_of(tmp_path) == list(range(1, 40))
 

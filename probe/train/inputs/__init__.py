@@ -1,1 +1,1 @@
-"""What a training step is fed: samples in order, batches, random views."""
+"""Where the batches of a training come from: which samples, in what order, in which random views."""

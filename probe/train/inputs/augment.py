@@ -1,7 +1,7 @@
-"""Random changes of training images, by name; the operations are torchvision's.
+"""Augmentations by name; the operations are torchvision's.
 
-An image passes the stages in the table's order: crop (with its flip), policy, erase, each on one image in a
-loader process; mix works on a batch, on the device, and turns labels into probabilities.
+An image passes these stages in order: crop (with its flip), policy, erase, each on one image in a loader
+process; mix works on a batch, on the device, and turns labels into probabilities.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ERASERS: dict[str, Callable[[Preprocessing], Change]] = {
 
 @dataclass(frozen=True)
 class RandomView:
-    """PIL image -> uint8 tensor, drawn from the global generators (the caller seeds them)."""
+    """PIL image -> uint8 C x H x W tensor, drawn from the global generators (the caller seeds them)."""
 
     settings: AugmentConfig
     numbers: Preprocessing
@@ -67,7 +67,7 @@ class RandomView:
 
     def _changes(self) -> list[Change]:
         key = (self.settings, self.numbers, self.crop)
-        if key not in _BUILT:  # built once in each process: workers start with what their parent had
+        if key not in _BUILT:  # built once per process; workers inherit their parent's
             _BUILT[key] = list(self._build())
         return _BUILT[key]
 
@@ -91,12 +91,12 @@ def _rgb(image: Any) -> Any:
 
 
 def random_view(settings: AugmentConfig, numbers: Preprocessing, own: str | None) -> RandomView:
-    """`own` is the backbone's crop, which `crop: auto` means."""
+    """The random view of these settings; `own` is the backbone's crop, which `crop: auto` stands for."""
     return RandomView(settings, numbers, (own or "none") if settings.crop == "auto" else settings.crop)
 
 
 def mixer(settings: AugmentConfig, num_classes: int) -> Callable[[Batch], Batch] | None:
-    """Mixup (Zhang et al. 2018), CutMix (Yun et al. 2019) or a coin between them; None for no mixing."""
+    """Mixup (Zhang et al. 2018), CutMix (Yun et al. 2019), or either at random; None for no mixing."""
     if settings.mix == "none":
         return None
     v2 = _transforms()

@@ -1,4 +1,4 @@
-"""What a training step is given."""
+"""A micro-batch of a training step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """This process's share of a batch, or a micro-batch of it, on the device."""
+    """n samples: this process's share of a batch, or a micro-batch of it."""
 
     views: tuple[Tensor, ...]  # each n x ...: what the encoder takes; several where a method asks for views
     targets: Tensor  # n labels, or n x K probabilities (Mixup, CutMix)
@@ -18,12 +18,14 @@ class Batch:
 
     @property
     def inputs(self) -> Tensor:
+        """The first view."""
         return self.views[0]
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def to(self, device: torch.device) -> Batch:
+        """The batch on a device; the row numbers stay on the CPU."""
         if self.targets.device == device:
             return self
         views = tuple(view.to(device, non_blocking=True) for view in self.views)

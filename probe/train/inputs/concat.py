@@ -1,4 +1,4 @@
-"""Chosen rows of one or several splits, seen as one list of labelled images."""
+"""Chosen rows of one or several splits, as one list of labelled images."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.data import Dataset
+from probe.train.inputs.loaders import LabelledImages
 
 Indices = NDArray[np.int64]
 
 
 class Samples:
-    """`samples[i]` is (image, label), as in a split; rows are counted over the splits in their order."""
+    """`samples[i]` is (image, label), as in a split; rows are numbered over the splits in their order."""
 
-    def __init__(self, splits: Sequence[Any], rows: Indices | None = None) -> None:
+    def __init__(self, splits: Sequence[LabelledImages], rows: Indices | None = None) -> None:
         self.splits = list(splits)
         self.name = "+".join(split.name for split in self.splits)
         self._ends = np.cumsum([len(split) for split in self.splits])
@@ -47,4 +48,5 @@ class Samples:
         return self.splits[which][row - (int(self._ends[which - 1]) if which else 0)]
 
     def subset(self, rows: Indices) -> Samples:
+        """Only these rows of them."""
         return Samples(self.splits, self._rows[rows])

@@ -16,20 +16,46 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from probe.core.scaling import FeatureMatrix
 from probe.data import decode_memory
 from probe.data.decode import BadImage
 from probe.data.images import passing
 from probe.errors import UserError
 from probe.system.world import leave_with_parent, usable_cores
 from probe.train.inputs.batch import Batch
-from probe.train.seeding import seed as stream
+from probe.train.seeding import derive_seed
 
 Indices = NDArray[np.int64]
 Pixels = Callable[[Any], Tensor]  # a PIL image -> uint8 channels x height x width
 
 
-class Feed(Protocol):
-    """Labelled samples by row number."""
+class SampleLoader(Protocol):
+    """N labelled samples, loaded by row number."""
+
+    @property
+    def labels(self) -> Indices:
+        """N labels."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """N names, for messages."""
+
+    @property
+    def eval_batch_size(self) -> int:
+        """Samples to evaluate at once."""
+
+    def train_batches(self, epoch: int, parts: Sequence[Indices], views: int) -> Iterator[Batch]:
+        """A batch for each part (row numbers), with random views that are functions of (seed, epoch, row)."""
+
+    def eval_batches(self, parts: Sequence[Indices]) -> Iterator[Batch]:
+        """A batch for each part, without randomness."""
+
+
+class LabelledImages(Protocol):
+    """N labelled images: a `probe.data.Split`, or `inputs.concat.Samples` of several."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def labels(self) -> Indices: ...
@@ -37,38 +63,33 @@ class Feed(Protocol):
     @property
     def ids(self) -> Sequence[str]: ...
 
-    @property
-    def chunk(self) -> int:
-        """Samples to evaluate at once."""
+    def __len__(self) -> int: ...
 
-    def training(self, epoch: int, parts: Sequence[Indices], views: int) -> Iterator[Batch]:
-        """Each part as a batch of random views, functions of (seed, epoch, row)."""
-
-    def plain(self, parts: Sequence[Indices]) -> Iterator[Batch]:
-        """Each part as a batch without randomness, for evaluation."""
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        """A PIL image and its label."""
 
 
 @dataclass(frozen=True)
-class FeatureFeed:
+class FeatureLoader:
     """Rows of N x D features, in memory or memory-mapped: no loader process, no copy but the batch."""
 
-    X: Any  # a tensor, or a matrix over memory-mapped shards
+    X: Tensor | FeatureMatrix
     labels: Indices
     ids: Sequence[str]
     targets: Tensor = field(init=False)
-    chunk: int = 16_384
+    eval_batch_size: int = 16_384
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "targets", torch.as_tensor(np.array(self.labels)))
 
-    def training(self, epoch: int, parts: Sequence[Indices], views: int) -> Iterator[Batch]:
+    def train_batches(self, epoch: int, parts: Sequence[Indices], views: int) -> Iterator[Batch]:
         if views > 1:
             raise UserError(
-                "this method needs several views of an image; cached features have one: fine-tune"
+                "this method needs several views of an image; cached features have one: use --finetune"
             )
-        return self.plain(parts)
+        return self.eval_batches(parts)
 
-    def plain(self, parts: Sequence[Indices]) -> Iterator[Batch]:
+    def eval_batches(self, parts: Sequence[Indices]) -> Iterator[Batch]:
         for part in parts:
             index = torch.from_numpy(np.ascontiguousarray(part))
             rows = self.X.index_select(0, index) if isinstance(self.X, Tensor) else self.X[index]
@@ -77,9 +98,9 @@ class FeatureFeed:
 
 @dataclass(frozen=True)
 class Views:
-    """A dataset for torch's DataLoader: key (epoch or None, row) -> pixels of every view."""
+    """A data set for torch's DataLoader: key (epoch or None, row) -> pixels of every view."""
 
-    split: Any  # probe.data.Split
+    split: LabelledImages
     plain: Pixels
     random: Pixels
     seed: int
@@ -88,7 +109,7 @@ class Views:
     def __getitem__(self, key: tuple[int | None, int]) -> tuple[int, list[Tensor] | str]:
         epoch, row = key
         where = f"{self.split.name} image {self.split.ids[row]}"
-        try:  # errors travel as data: raised in a loader process, they would lose their words on the way
+        try:  # errors are returned as data: raised in a loader process, they would lose their message
             with decode_memory.until_seen():
                 return row, self._views(epoch, row)
         except BadImage as error:
@@ -102,10 +123,10 @@ class Views:
         image, _ = self.split[row]
         if epoch is None:
             return [self.plain(image)]
-        return [self._draw(image, stream(self.seed, "view", epoch, row, v)) for v in range(self.views)]
+        return [self._draw(image, derive_seed(self.seed, "view", epoch, row, v)) for v in range(self.views)]
 
     def _draw(self, image: Any, seed: int) -> Tensor:
-        # The libraries draw from three global generators; all are set, in this process or a worker's.
+        # The libraries draw from three global generators; all are seeded, in this process or a worker.
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002 - that is the generator timm draws from
@@ -113,10 +134,10 @@ class Views:
 
 
 @dataclass(frozen=True)
-class ImageFeed:
-    """Images of a split, decoded and augmented in loader processes, normalised by the batch on the device."""
+class ImageLoader:
+    """Images of a split, decoded and augmented in loader processes, normalised per batch on the device."""
 
-    split: Any
+    split: LabelledImages
     plain_pixels: Pixels
     random_pixels: Pixels
     normalise: Callable[[Tensor], Tensor]
@@ -124,7 +145,7 @@ class ImageFeed:
     workers: int
     device: torch.device
     channels_last: bool = False
-    chunk: int = 128
+    eval_batch_size: int = 128
 
     @property
     def labels(self) -> Indices:
@@ -134,10 +155,10 @@ class ImageFeed:
     def ids(self) -> Sequence[str]:
         return self.split.ids
 
-    def training(self, epoch: int, parts: Sequence[Indices], views: int) -> Iterator[Batch]:
+    def train_batches(self, epoch: int, parts: Sequence[Indices], views: int) -> Iterator[Batch]:
         return self._load([[(epoch, int(i)) for i in part] for part in parts], views)
 
-    def plain(self, parts: Sequence[Indices]) -> Iterator[Batch]:
+    def eval_batches(self, parts: Sequence[Indices]) -> Iterator[Batch]:
         return self._load([[(None, int(i)) for i in part] for part in parts], 1)
 
     def _load(self, keys: Iterable[Any], views: int) -> Iterator[Batch]:
@@ -163,7 +184,7 @@ class ImageFeed:
 
 
 def _begin(budget: decode_memory.Budget, _: int) -> None:
-    """A trainer that is killed must not leave loaders behind (they would wait for it for ever)."""
+    """A killed training must not leave loader processes behind (they would wait for it forever)."""
     leave_with_parent(signal.SIGKILL)
     decode_memory.use(budget)
 

@@ -1,4 +1,4 @@
-"""Which samples an epoch holds, in which order, and who gets which: pure functions of (seed, epoch).
+"""Which samples are in an epoch, in which order, and on which process: pure functions of (seed, epoch).
 
 No iterator has a state: a position is (epoch, step), and every process computes the same joined batch and
 takes its own share, so any number of processes sees the same batches and no sample is lost or repeated.
@@ -6,7 +6,7 @@ takes its own share, so any number of processes sees the same batches and no sam
 | kind     | class k appears in an epoch                    | within a class                        |
 |----------|------------------------------------------------|---------------------------------------|
 | instance | n_k times                                      | each sample once                      |
-| sqrt     | proportionally to n_k^(1/2), rounded           | reshuffled passes, cut where they end |
+| sqrt     | proportionally to n_k^(1/2), rounded           | reshuffled passes, the last one cut   |
 | balanced | equally often, rounded                         | the same                              |
 | pairs    | n_k times, one more where that is odd          | neighbours in the order are partners  |
 
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.errors import UserError
-from probe.train.seeding import seed as stream
+from probe.train.seeding import derive_seed
 
 Indices = NDArray[np.int64]
 
@@ -57,7 +57,7 @@ def _pairs(labels: Indices, rng: np.random.Generator) -> Indices:
     counts = np.bincount(labels)
     pieces = []
     for members in np.split(order, np.cumsum(counts)[:-1]):
-        if len(members) % 2:  # the last one gets a partner that has one already (itself, in a class of one)
+        if len(members) % 2:  # the odd one's partner has one already (itself, in a class of one)
             members = np.append(members, members[rng.integers(max(1, len(members) - 1))])
         pieces.append(members.reshape(-1, 2))
     return rng.permutation(np.concatenate(pieces)).reshape(-1)
@@ -65,8 +65,10 @@ def _pairs(labels: Indices, rng: np.random.Generator) -> Indices:
 
 @dataclass(frozen=True)
 class Kind:
+    """A way to draw an epoch."""
+
     order: Callable[[Indices, np.random.Generator], Indices]
-    unit: int = 1  # neighbours in the order that must stay in one batch
+    unit: int = 1  # neighbours in the order that must be in one batch
 
 
 KINDS = {
@@ -87,7 +89,7 @@ class Sampler:
     seed: int
     processes: int = 1
     micro_batch: int | None = None  # samples a process holds at once
-    repeats: Indices | None = None  # how often each sample stands in an epoch; None: once
+    repeats: Indices | None = None  # how often each sample appears in an epoch; None: once
 
     def __post_init__(self) -> None:
         smallest = self.unit * self.processes
@@ -104,11 +106,12 @@ class Sampler:
 
     @property
     def unit(self) -> int:
+        """How many neighbours in the order must be in one batch."""
         return KINDS[self.kind].unit
 
     def order(self, epoch: int) -> Indices:
         """Row numbers of the whole epoch."""
-        rng = np.random.default_rng(stream(self.seed, "order", epoch))
+        rng = np.random.default_rng(derive_seed(self.seed, "order", epoch))
         if self.repeats is None:
             return KINDS[self.kind].order(self.labels, rng)
         rows = np.repeat(np.arange(len(self.labels)), self.repeats)

@@ -1,7 +1,7 @@
-"""Batch-norm that does not depend on how a batch is spread over processes: joined statistics, or none.
+"""Batch-norm that does not depend on how a batch is split between processes: joined statistics, or frozen.
 
 torch's own synchronised batch-norm exists for GPUs only; this one is two sums over processes, on any device,
-so the joined batch on N processes is normalised exactly as on one.
+so the joined batch on several processes is normalised exactly as on one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Things an encoder can be told to do while it is trained, found by what its library calls them."""
+"""Options of an encoder while it is trained, under the names that its library has for them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from torch import nn
 
 from probe.errors import UserError
 
-CHECKPOINTING = (
-    "set_grad_checkpointing",
-    "gradient_checkpointing_enable",
-)  # timm and open_clip; transformers
+CHECKPOINTING = ("set_grad_checkpointing", "gradient_checkpointing_enable")  # timm, open_clip; transformers
 
 
 def checkpoint_activations(encoder: nn.Module) -> None:
@@ -25,7 +22,7 @@ def checkpoint_activations(encoder: nn.Module) -> None:
 def drop_paths(encoder: nn.Module, rate: float) -> list[tuple[nn.Module, str, nn.Module]]:
     """Skip residual branches at random (stochastic depth), from 0 at the first to `rate` at the last block.
 
-    timm leaves a place for it in every block. Returns what stood there, for `restore`.
+    timm has a placeholder for it in every block. Returns what was there before, for `restore`.
     """
     from timm.layers import DropPath
 
@@ -45,5 +42,6 @@ def drop_paths(encoder: nn.Module, rate: float) -> list[tuple[nn.Module, str, nn
 
 
 def restore(places: list[tuple[nn.Module, str, nn.Module]]) -> None:
+    """Put back what `drop_paths` replaced."""
     for module, name, child in places:
         setattr(module, name, child)

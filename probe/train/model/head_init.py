@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,9 +16,10 @@ from probe.core.class_stats import ClassStats
 from probe.core.scaling import NEUTRAL, Scaling
 from probe.errors import UserError
 from probe.heads import Adapter, Cosine, Head, Linear
-from probe.train.seeding import seed as stream
+from probe.train.seeding import derive_seed
 
 if TYPE_CHECKING:
+    from backbones import Backbone
     from probe.probing.problem import ProbeProblem
     from probe.recipe import MethodConfig, SolverConfig
 
@@ -29,13 +30,13 @@ SPREAD = 0.01  # of a random head's weights: every class about equally likely at
 class Start:
     """What a head may start from."""
 
-    backbone: Any
+    backbone: Backbone
     class_names: tuple[str, ...]
     templates: tuple[str, ...]
     method: MethodConfig
     solver: SolverConfig
-    held: NDArray[np.int64]  # rows of the frozen problem that choose the probe's strength
-    trained: NDArray[np.int64]  # rows that may be learnt from
+    held: NDArray[np.int64]  # rows of the frozen problem that choose the probe's penalty
+    trained: NDArray[np.int64]  # rows that may be trained on
     seed: int
     pose: Callable[[], ProbeProblem]  # the problem on the starting backbone's features; asked for when needed
 
@@ -63,7 +64,7 @@ def _inner(head: Head) -> Head:
 def _random(head: Head, start: Start) -> Scaling:
     inner = _inner(head)
     if isinstance(inner, Linear):  # a cosine head is drawn when it is made
-        generator = torch.Generator().manual_seed(stream(start.seed, "head"))
+        generator = torch.Generator().manual_seed(derive_seed(start.seed, "head"))
         with torch.no_grad():
             inner.weight.copy_(SPREAD * torch.randn(inner.weight.shape, generator=generator))
     return NEUTRAL
@@ -91,7 +92,7 @@ def _zeroshot(head: Head, start: Start) -> Scaling:
 def _probe(head: Head, start: Start) -> Scaling:
     """LP-FT (Kumar et al. 2022): the exact probe's solution, scaling included.
 
-    Rows that will choose between start and end, or an epoch, choose its strength too and teach it nothing.
+    Rows that will choose between start and end, or an epoch, also choose its penalty, and are not fitted.
     """
     from probe.probing import exact as probing
     from probe.recipe import MethodConfig

@@ -15,7 +15,7 @@ from probe.train.parallel import dtensor
 class Network(nn.Module):
     """inputs -> features (N x D, raw) -> scores (N x K); the scaling between them is constant."""
 
-    head: Any
+    head: Head
     mean: Tensor | None
     spread: Tensor | None
 
@@ -26,6 +26,7 @@ class Network(nn.Module):
         self.register_buffer("spread", scaling.spread, persistent=False)
 
     def scaled(self, features: Tensor) -> Tensor:
+        """n x D features as the head sees them."""
         return Scaling(self.mean, self.spread, self.unit_norm)(features)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -33,7 +34,7 @@ class Network(nn.Module):
         return self.head(self.scaled(self.encoder(inputs)))
 
     def parts(self, inputs: Tensor, takes: str) -> tuple[Tensor, Tensor]:
-        """What a loss is given: logits or cosines, and the features that its representation terms see.
+        """What a loss is given: n x K logits or cosines, and the n x D features of its representation terms.
 
         Those are the encoder's own, or an adapter's where the head has one.
         """

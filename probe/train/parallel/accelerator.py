@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from copy import deepcopy
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,20 +15,25 @@ from probe.core.collectives import leave_at_exit
 from probe.errors import UserError
 from probe.recipe.train_settings import TrainConfig
 from probe.system import world
-from probe.train.parallel import deepspeed_config, fsdp_config
+from probe.train.model import batchnorm
+from probe.train.parallel import deepspeed_config, dtensor, fsdp_config
 from probe.train.parallel.engine import Engine, Sharded
 from probe.train.parallel.launch import check_world
 
 if TYPE_CHECKING:
-    from probe.train.parallel.dry_run import Rehearsed
+    from accelerate import Accelerator
+    from torch.optim import Optimizer
+
+    from probe.train.parallel.dry_run import DryRun
+    from probe.train.step import Objective
 
 TRACKING = "tracking"
 PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
-def accelerator(settings: TrainConfig, folder: Path | None = None) -> Any:
-    """An Accelerator for these settings; raises when it sees another world than the launcher started.
-    What trackers write goes to `folder`, where they can be told.
+def accelerator(settings: TrainConfig, folder: Path | None = None) -> Accelerator:
+    """An Accelerator for these settings; raises when it sees another number of processes than were started.
+    Trackers that can be told where to write do so in `folder`.
 
     Batch-norm and class statistics are equal on all processes already, so buffers are not broadcast.
     """
@@ -40,14 +46,14 @@ def accelerator(settings: TrainConfig, folder: Path | None = None) -> Any:
     plugin = fsdp_config.check(settings) if fsdp_config.asked() else None
     if deepspeed_config.asked() is not None:
         fsdp_config.check_recipe(settings)
-    # Accelerate imports DeepSpeed wherever it is installed, which then says on stdout what it found.
+    # Accelerate imports DeepSpeed wherever it is installed, which then prints on stdout what it found.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     AcceleratorState._reset_state()  # a process may train several times, in different precisions
     found = _made(
-        # Without this word a CPU world of many processes silently becomes many worlds of one.
+        # Without this flag several CPU processes silently train on their own.
         cpu=not torch.cuda.is_available(),
         mixed_precision=PRECISION[settings.precision],
-        dynamo_backend="no",  # `train.compile` says it; a configuration file would compile what is wrapped
+        dynamo_backend="no",  # `train.compile` decides; a configuration file would compile the wrapper
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
         log_with=list(settings.trackers) or None,
         project_dir=(folder or Path()) / TRACKING if settings.trackers else None,
@@ -67,8 +73,8 @@ def accelerator(settings: TrainConfig, folder: Path | None = None) -> Any:
     return found
 
 
-def _made(**options: Any) -> Any:
-    """Accelerate's object; what it does not understand of the environment is one line."""
+def _made(**options: Any) -> Accelerator:
+    """Accelerate's object; what it does not understand of the environment is a one-line error."""
     from accelerate import Accelerator
 
     try:
@@ -77,32 +83,53 @@ def _made(**options: Any) -> Any:
         raise UserError(f"Accelerate cannot start: {error}; check ACCELERATE_* in the environment") from error
 
 
+def place(given: Objective, settings: TrainConfig, accelerator: Accelerator) -> Objective:
+    """The objective on the device. To be sharded, it is a copy: what was given stays whole, on the CPU."""
+    if settings.batch_norm != "frozen":
+        batchnorm.join(given.network)
+    if accelerator.is_fsdp2:
+        dtensor.agree(given, accelerator.device)
+        objective = deepcopy(given)
+    else:
+        objective = given.to(accelerator.device)
+    if settings.channels_last:
+        objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if settings.compile:
+        objective.network.encoder.compile()
+    return objective
+
+
 def engine(
-    accelerator: Any, objective: Any, optimizer: Any, *, clip: float | None, rehearsed: Rehearsed | None
+    accelerator: Accelerator,
+    objective: Objective,
+    optimizer: Optimizer,
+    *,
+    clip: float | None,
+    dry_run: DryRun | None,
 ) -> Engine:
-    """What trains `objective` in the way that this world was started."""
+    """What trains `objective` in the way that these processes were started."""
     zero = deepspeed_config.asked()
-    if zero is not None and rehearsed is not None:
+    if zero is not None and dry_run is not None:
         from probe.train.parallel.deepspeed import Zero
 
         if accelerator.native_amp:
-            objective.forward = accelerator.autocast()(objective.forward)
-        return Zero(accelerator, objective, optimizer, clip=clip, zero=zero, idle=rehearsed.idle)
-    accelerator.ddp_handler.find_unused_parameters = rehearsed is not None and rehearsed.unused
+            objective.forward = accelerator.autocast()(objective.forward)  # type: ignore[method-assign]
+        return Zero(accelerator, objective, optimizer, clip=clip, zero=zero, unused=dry_run.unused)
+    accelerator.ddp_handler.find_unused_parameters = dry_run is not None and dry_run.some_unused
     if accelerator.is_fsdp2:
         return Sharded(accelerator, *_shard(accelerator, objective, optimizer), clip=clip)
-    with warnings.catch_warnings():  # torch's note about a word that Accelerate passes on
+    with warnings.catch_warnings():  # torch's note about an argument that Accelerate passes on
         warnings.filterwarnings("ignore", message=".*broadcast_buffers", category=FutureWarning)
         return Engine(accelerator, *accelerator.prepare(objective, optimizer), clip=clip)
 
 
-def _shard(accelerator: Any, objective: Any, optimizer: Any) -> tuple[Any, Any]:
-    """Split the weights in place; evaluation gathers them as a training step does."""
+def _shard(accelerator: Accelerator, objective: Objective, optimizer: Optimizer) -> tuple[Any, Any]:
+    """Shard the weights in place; evaluation gathers them as a training step does."""
     from torch.distributed.fsdp import register_fsdp_forward_method
 
     fsdp_config.check_weights(objective, accelerator.state.fsdp_plugin)
-    if accelerator.native_amp:  # Accelerate leaves it to a policy, see `sharding.honour`
-        objective.forward = accelerator.autocast()(objective.forward)
+    if accelerator.native_amp:  # Accelerate leaves it to a policy, see `fsdp_config.honour`
+        objective.forward = accelerator.autocast()(objective.forward)  # type: ignore[method-assign]
     split, prepared = accelerator.prepare(objective, optimizer)
     register_fsdp_forward_method(split, "scores")
     return split, prepared

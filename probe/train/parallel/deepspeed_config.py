@@ -1,7 +1,7 @@
 """DeepSpeed as an Accelerate configuration file asks for it: what is honoured, what is refused in one line.
 
-The file says how the optimiser's memory is split (ZeRO stage 1, or 2 for gradients as well) and how that is
-communicated. All that decides the result is the recipe's. Stage 3, which splits weights too, is FSDP's.
+The file says how the optimiser's state is split (ZeRO stage 1, or 2 for gradients as well) and how that is
+communicated. All that decides the result is in the recipe. For stage 3, which splits weights too, use FSDP.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def zero(config: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _table(where: Path, name: str, given: Any) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise UserError(f"{where}: {name} is no table of settings")
+        raise UserError(f"{where}: {name} is not a table of settings")
     return given
 
 
@@ -99,9 +99,9 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(reading.text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is no DeepSpeed configuration: {error}") from error
+        raise UserError(f"{path} is not a DeepSpeed configuration: {error}") from error
     if not isinstance(content, dict):
-        raise UserError(f"{path} is no DeepSpeed configuration: it holds no table of settings")
+        raise UserError(f"{path} is not a DeepSpeed configuration: it holds no table of settings")
     return content
 
 

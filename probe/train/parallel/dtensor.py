@@ -1,8 +1,9 @@
 """A tensor may be a shard: FSDP leaves each process a part of every parameter (a torch `DTensor`).
 
-Everything else asks here and never looks. What is copied into a sharded tensor may be whole, what is kept or
-written is always whole, and what is elementwise (an average, a step) needs no care. Asking for the whole is a
-collective act: every process must do it, in the same order. A plain tensor costs one attribute lookup.
+All other modules use these functions and never test for it. What is copied into a sharded tensor may be
+whole, what is kept or written is always whole, and elementwise operations (an average, a step) need no care.
+Gathering the whole is collective: every process must do it, in the same order. A plain tensor costs one
+attribute lookup.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 
 def sharded(tensor: Tensor) -> bool:
+    """Does each process hold only a part of it?"""
     return hasattr(tensor, "full_tensor")  # a DTensor, without importing what makes them
 
 
@@ -33,7 +35,7 @@ def like(other: Tensor, value: Tensor) -> Tensor:
         return value
     from torch.distributed.tensor import distribute_tensor
 
-    # No process to send from: each cuts its own part out of what it has.
+    # No process sends: each cuts its own part out of the whole that it has.
     mesh, device = other.device_mesh, other.device  # type: ignore[attr-defined]
     return distribute_tensor(value.to(device), mesh, other.placements, src_data_rank=None)  # type: ignore[attr-defined]
 
@@ -62,7 +64,7 @@ def free(module: nn.Module) -> None:
 
 @torch.no_grad()
 def agree(module: nn.Module, device: torch.device) -> None:
-    """Give every process the weights of process 0: parts of different wholes would make no model."""
+    """Give every process the weights of process 0: shards of different weights would not fit together."""
     for tensor in module.state_dict().values():
         sent = tensor.to(device)
         torch.distributed.broadcast(sent, 0)

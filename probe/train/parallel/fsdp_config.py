@@ -1,7 +1,7 @@
 """FSDP as an Accelerate configuration file asks for it: what is honoured, and what is refused in one line.
 
-Version 2 only (torch's `fully_shard`): version 1 flattens parameters into one vector a block, so that neither
-a parameter group, nor an average, nor a checkpoint could still name a weight.
+Version 2 only (torch's `fully_shard`): version 1 flattens the parameters of a block into one vector, so that
+neither a parameter group, nor an average, nor a checkpoint could still name a weight.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from probe.errors import UserError
 from probe.train.parallel import deepspeed_config
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator, FullyShardedDataParallelPlugin
     from torch import nn
 
     from probe.recipe.train_settings import TrainConfig
@@ -28,7 +29,7 @@ SPLITTING = ("FSDP", "DEEPSPEED")
 REFUSED = ("MEGATRON_LM", "TP")
 RENAMED = {"fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP"}
 
-# What cannot be, and what to do instead: of the configuration, and of the recipe beside it.
+# What is not supported, and what to do instead: in the configuration, and in the recipe.
 Refusals = Mapping[str, Callable[[Any], bool]]
 PLUGIN: Refusals = {
     "fsdp_version 1 keeps no names of weights; set fsdp_version: 2": lambda p: p.fsdp_version != 2,
@@ -67,7 +68,9 @@ def read(config: Path) -> tuple[str, Any]:
         reading.content(config)
         given = load_config_from_file(str(config))
     except Exception as error:  # a YAML error, an unknown key, a missing file: whatever its reader finds
-        raise UserError(f"{config} is no Accelerate configuration: {str(error).splitlines()[0]}") from error
+        raise UserError(
+            f"{config} is not an Accelerate configuration: {str(error).splitlines()[0]}"
+        ) from error
     kind = str(getattr(given.distributed_type, "value", given.distributed_type))
     check_kind(kind)
     if given.parallelism_config:
@@ -89,7 +92,7 @@ def check_file(config: Path, processes: int) -> None:
 
 
 def check_kind(kind: str) -> None:
-    """Refuse the ways of splitting weights that are not known here."""
+    """Refuse the ways of splitting weights that are not supported."""
     if kind in REFUSED:
         raise UserError(
             f"distributed_type: {kind} is not supported; use distributed_type: FSDP with fsdp_version: 2"
@@ -97,7 +100,7 @@ def check_kind(kind: str) -> None:
 
 
 def environment(config: Path) -> dict[str, str]:
-    """What to tell processes about splitting: what Accelerate's launcher would tell them if they had GPUs."""
+    """Environment variables about splitting, as Accelerate's launcher would set them on GPUs."""
     kind, given = read(config)
     if kind == "DEEPSPEED":
         return deepspeed_config.environment(config, given.deepspeed_config or {})
@@ -129,7 +132,7 @@ def _refuse(refusals: Refusals, given: Any) -> None:
             raise UserError(why)
 
 
-def check(settings: TrainConfig) -> Any:
+def check(settings: TrainConfig) -> FullyShardedDataParallelPlugin:
     """What the configuration asks for, as Accelerate's plugin; raises where this recipe cannot have it."""
     from accelerate import FullyShardedDataParallelPlugin
 
@@ -145,7 +148,7 @@ def check(settings: TrainConfig) -> Any:
     return plugin
 
 
-def honour(accelerator: Any, plugin: Any) -> None:
+def honour(accelerator: Accelerator, plugin: FullyShardedDataParallelPlugin) -> None:
     """Make `accelerator` shard as the plugin says.
 
     Accelerate looks for one on GPUs only, and only at a process's first Accelerator; torch shards on any
@@ -157,7 +160,7 @@ def honour(accelerator: Any, plugin: Any) -> None:
     accelerator.state.fsdp_plugin = plugin
 
 
-def check_weights(objective: nn.Module, plugin: Any) -> None:
+def check_weights(objective: nn.Module, plugin: FullyShardedDataParallelPlugin) -> None:
     """Refuse what torch cannot split, and layers that are not there."""
     for name, parameter in objective.named_parameters():
         if parameter.ndim == 0:
@@ -167,6 +170,6 @@ def check_weights(objective: nn.Module, plugin: Any) -> None:
         if name not in kinds:
             repeated = ", ".join(kind for kind, times in kinds.most_common() if times > 1) or "none"
             raise UserError(
-                f"fsdp_transformer_layer_cls_to_wrap: {name} is no layer of this network; "
+                f"fsdp_transformer_layer_cls_to_wrap: {name} is not a layer of this network; "
                 f"those that it repeats: {repeated}"
             )

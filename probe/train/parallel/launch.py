@@ -1,7 +1,7 @@
 """Starting the same command on several processes: Accelerate's launcher on GPUs, torch's on CPUs.
 
 `accelerate launch --cpu --num_processes 2` silently starts one process, so CPUs go through
-torch.distributed.run. Every process checks that the world has the size that was asked for.
+torch.distributed.run. Every process checks that as many were started as were asked for.
 
 Several machines: the same command on each, with --machines, --machine-rank and --address; what else a cluster
 needs goes into an Accelerate configuration file (`accelerate config`), given with --accelerate-config.
@@ -22,8 +22,8 @@ from probe.errors import UserError
 from probe.system.world import ASKED, inside, leave_with_parent, say_who_writes, usable_cores
 from probe.train.parallel import fsdp_config
 
-GO_ON = "so it was stopped; the same command goes on from the last checkpoint"
-LEAST_ON_CPU = 2  # two processes may share a single core, so that anything can be tried
+GO_ON = "so it was stopped; the same command resumes from the last checkpoint"
+LEAST_ON_CPU = 2  # two processes may share a single core, so that everything can be tried anywhere
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def launch(world: World, words: Sequence[str]) -> int:
         raise UserError(
             f"cannot start {world.processes} processes: this machine has {have}; use at most {limit}"
         )
-    if world.config is not None:  # Accelerate's launcher would say in many lines what is wrong with it
+    if world.config is not None:  # Accelerate's launcher would need many lines to say what is wrong with it
         fsdp_config.check_file(world.config, world.total)
     os.environ[ASKED] = str(world.total)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // world.processes)))
@@ -121,7 +121,7 @@ def _on_cpus(world: World, command: list[str]) -> int:
         flags += ["--master_addr", world.address, "--master_port", str(world.port)]
     else:
         flags += ["--standalone"]
-    logging.disable(logging.ERROR)  # what went wrong is said by the process itself, in one line
+    logging.disable(logging.ERROR)  # the process itself says what went wrong, in one line
     try:
         run(get_args_parser().parse_args([*flags, *command]))
     except SignalException as stopped:

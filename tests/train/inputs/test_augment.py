@@ -11,11 +11,11 @@ from probe.recipe.train_settings import AugmentConfig, TrainConfig
 from probe.train.build import check
 from probe.train.inputs import augment
 from probe.train.inputs.batch import Batch
-from tests.support.training_world import Pictures, image_feed
+from tests.support.training_world import Pictures, image_loader
 
 
 class Bare:
-    """As much of a backbone as a feed asks for."""
+    """As much of a backbone as a loader asks for."""
 
     preprocessing = Preprocessing(size=32, resize=36, interpolation="bilinear")
     train_transform = Transform(preprocessing, "resized-crop")
@@ -33,13 +33,13 @@ EACH = [
 
 
 def views(settings, *, epoch=0, seed=0, n=24, per_image=1):
-    feed = image_feed(Pictures(n), Bare, TrainConfig(augment=settings), seed=seed)
-    return next(feed.training(epoch, [np.arange(n)], per_image))
+    loader = image_loader(Pictures(n), Bare, TrainConfig(augment=settings), seed=seed)
+    return next(loader.train_batches(epoch, [np.arange(n)], per_image))
 
 
 @pytest.mark.parametrize("settings", EACH, ids=lambda s: "-".join(s.values()))
 def test_each_changes_images_and_keeps_their_shape(settings):
-    plain = next(image_feed(Pictures(24), Bare, TrainConfig()).plain([np.arange(24)])).inputs
+    plain = next(image_loader(Pictures(24), Bare, TrainConfig()).eval_batches([np.arange(24)])).inputs
     changed = views(settings).inputs
     assert changed.shape == plain.shape == (24, 3, 32, 32)
     assert changed.dtype == torch.float32
@@ -48,16 +48,16 @@ def test_each_changes_images_and_keeps_their_shape(settings):
 
 
 def test_no_augmentation_is_the_evaluation_view():
-    plain = next(image_feed(Pictures(24), Bare, TrainConfig()).plain([np.arange(24)])).inputs
+    plain = next(image_loader(Pictures(24), Bare, TrainConfig()).eval_batches([np.arange(24)])).inputs
     assert torch.equal(views({"crop": "none"}).inputs, plain)
 
 
 def test_a_view_depends_on_seed_epoch_and_sample_and_on_nothing_else():
     settings = {"policy": "randaugment", "erase": "cutout"}
     whole = views(settings)
-    feed = image_feed(Pictures(24), Bare, TrainConfig(augment=settings))
+    loader = image_loader(Pictures(24), Bare, TrainConfig(augment=settings))
     torch.manual_seed(12345)
-    part = next(feed.training(0, [np.array([9, 4])], 1))
+    part = next(loader.train_batches(0, [np.array([9, 4])], 1))
     assert torch.equal(part.inputs, whole.inputs[[9, 4]])
     assert not torch.equal(views(settings, epoch=1).inputs, whole.inputs)
     assert not torch.equal(views(settings, seed=1).inputs, whole.inputs)
@@ -113,6 +113,6 @@ def test_an_image_that_cannot_be_read_is_named():
                 raise BadImage("truncated file")
             return super().__getitem__(index)
 
-    feed = image_feed(Broken(8), Bare, TrainConfig())
+    loader = image_loader(Broken(8), Bare, TrainConfig())
     with pytest.raises(UserError, match=r"picture-3: truncated file; repair or remove it"):
-        list(feed.training(0, [np.arange(8)], 1))
+        list(loader.train_batches(0, [np.arange(8)], 1))

@@ -78,18 +78,18 @@ def test_a_file_of_deepspeeds_own_says_how_to_communicate(config):
         ({"file": {"bf16": {"enabled": True}}}, "ds.json: bf16 is the recipe's to say; .* train.precision"),
         ({"file": {"optimizer": {"type": "Adam"}}}, "leave it out and set train.optimizer"),
         ({"file": {"zero_optimization": {"stage": 2, "overlap_com": True}}}, 'did you mean "overlap_comm"'),
-        ({"file": {"zero_optimization": 2}}, "zero_optimization is no table of settings"),
+        ({"file": {"zero_optimization": 2}}, "zero_optimization is not a table of settings"),
         ({"file": {"zero_optimization": {"stage": 2, "round_robin_gradients": True}}}, "is not supported"),
         ({"file": {"zero_optimization": {"stage": 2, "overlap_comm": "yes"}}}, "'yes'; give true or false"),
         ({"file": {"zero_optimization": {"stage": 2, "reduce_bucket_size": "big"}}}, "give a number"),
         ({"file": {"zero_optimization": {"stage": 2, "reduce_bucket_size": -5}}}, "is -5; give a number"),
         ({"file": {"zero_optimization": {"stage": 2}}, "zero_stage": 1}, "stage 1, .* for stage 2"),
         ({"file": {"steps_per_print": 5}}, "ZeRO stage 0 splits nothing"),
-        ({"deepspeed_config_file": 5}, "5 is no DeepSpeed configuration"),
+        ({"deepspeed_config_file": 5}, "5 is not a DeepSpeed configuration"),
         ({"file": {"tensor_parallel": {"autotp_size": 4}}}, "tensor_parallel is not supported"),
-        ({"file": "{"}, "ds.json is no DeepSpeed configuration"),
-        ({"file": "[]"}, "ds.json is no DeepSpeed configuration: it holds no table"),
-        ({"deepspeed_config_file": "absent.json"}, "absent.json is no DeepSpeed configuration"),
+        ({"file": "{"}, "ds.json is not a DeepSpeed configuration"),
+        ({"file": "[]"}, "ds.json is not a DeepSpeed configuration: it holds no table"),
+        ({"deepspeed_config_file": "absent.json"}, "absent.json is not a DeepSpeed configuration"),
     ],
 )
 def test_what_is_not_supported_is_one_line(config, words, why):
@@ -101,7 +101,7 @@ def test_what_is_not_supported_is_one_line(config, words, why):
 
 def test_a_section_that_is_none_is_one_line(tmp_path):
     (tmp_path / "odd.yaml").write_text("distributed_type: DEEPSPEED\ndeepspeed_config: x\n")
-    with pytest.raises(UserError, match="deepspeed_config is no table of settings"):
+    with pytest.raises(UserError, match="deepspeed_config is not a table of settings"):
         launch.launch(World(2, config=tmp_path / "odd.yaml"), [])
 
 

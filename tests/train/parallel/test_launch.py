@@ -142,9 +142,9 @@ def test_a_file_that_is_no_configuration_for_this_machine_is_one_line(config, tm
         fsdp_config.environment(config("MULTI_GPU"))
     for content in ("distributed_type: [", "- a list", "no_such_key: 1"):
         (tmp_path / "odd.yaml").write_text(content)
-        with pytest.raises(UserError, match=r"odd.yaml is no Accelerate configuration: [^\n]+$"):
+        with pytest.raises(UserError, match=r"odd.yaml is not an Accelerate configuration: [^\n]+$"):
             fsdp_config.environment(tmp_path / "odd.yaml")
-    with pytest.raises(UserError, match="is no Accelerate configuration"):
+    with pytest.raises(UserError, match="is not an Accelerate configuration"):
         fsdp_config.environment(tmp_path / "absent.yaml")
 
 
@@ -177,7 +177,7 @@ def test_layers_that_are_not_there_are_named_with_those_that_are(config, monkeyp
         monkeypatch.setenv(name, value)
     layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
     scalar = nn.ParameterDict({"scale": torch.tensor(1.0)})
-    with pytest.raises(UserError, match=r"Blok is no layer.*TransformerEncoderLayer"):
+    with pytest.raises(UserError, match=r"Blok is not a layer.*TransformerEncoderLayer"):
         fsdp_config.check_weights(nn.TransformerEncoder(layer, 2), fsdp_config.check(TrainConfig()))
     with pytest.raises(UserError, match="cannot split scale, a weight without dimensions"):
         fsdp_config.check_weights(scalar, fsdp_config.check(TrainConfig()))
