@@ -46,6 +46,8 @@ def parameters(rows: list[Any]) -> list[str]:
 
 
 def _value(default: Any) -> str:
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
     if isinstance(default, float):
         return f"`{default:g}`"
     return f"`{default}`" if default is not None else "none"
