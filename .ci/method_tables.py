@@ -58,7 +58,7 @@ def _allowed(p: Any) -> str:
         return ", ".join(f"`{choice}`" for choice in p.choices)
     if isinstance(p.default, bool):
         return "`true`, `false`"
-    low, high = (None if end is None else f"{end:g}" for end in (p.low, p.high))
+    low, high = (None if end is None else f"{end:.9g}" for end in (p.low, p.high))
     if low and high:
         return f"{low} to {high}"
     return f"at least {low}" if low else f"at most {high}" if high else ""
