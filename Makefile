@@ -44,7 +44,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SPLIT := import os, shlex, sys; os.execv(sys.argv[1], sys.argv[1:] + shlex.split(os.environ["ARGS"]))
 WITH_ARGS := $(BIN)/python -c '$(SPLIT)'
 
-.PHONY: probe finetune compare setup locked lock audit test test-slow torture lint bench clean
+.PHONY: probe finetune compare setup locked lock audit test test-slow torture lint docs bench clean
 .DEFAULT_GOAL := probe
 
 probe: $(READY)
@@ -97,8 +97,17 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The documentation as a site, site/index.html; in an environment of its own, without torch.
+docs: .venv-docs/.ready
+	.venv-docs/bin/mkdocs build --strict --quiet
+
+.venv-docs/.ready: .ci/docs.txt
+	@test -x .venv-docs/bin/python || "$$PYTHON" -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r .ci/docs.txt
+	@touch $@
+
 bench: $(READY)
 	$(WITH_ARGS) $(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv .venv-audit build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit .venv-docs site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import ast
 import sys
+import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
 import backbones
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # mypy brings it
-    import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [path for room in ("probe", "backbones") for path in sorted((ROOT / room).rglob("*.py"))]
