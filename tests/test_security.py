@@ -67,11 +67,11 @@ def test_torch_reads_tensors_only():
 def test_yaml_is_read_by_a_safe_loader_alone():
     from yaml import SafeLoader
 
-    from probe import recipe
+    from probe.recipe import parse
 
     loads = [(path.name, keywords) for path, name, keywords, _ in ALL_CALLS if name.startswith("yaml.load")]
-    assert loads == [("schema.py", {"Loader": "_Loader"})]
-    assert issubclass(recipe._Loader, SafeLoader)
+    assert loads == [("parse.py", {"Loader": "_Loader"})]
+    assert issubclass(parse._Loader, SafeLoader)
 
 
 def test_no_remote_code_is_trusted():
@@ -172,7 +172,7 @@ def test_the_lock_and_the_constraints_name_the_same_versions():
 # Where bytes are read without `backbones.reading`, which refuses pipes, devices and absurd sizes; and why.
 READERS = {
     ("page.py", "read_text"): "the package's own files",
-    ("run.py", "read_bytes"): "weights that this run has just written",
+    ("folder.py", "read_bytes"): "weights that this run has just written",
     ("checksums.py", "path.open"): "in blocks, after `reading.regular`",
     ("state_dict.py", "path.open"): "nine bytes, after `reading.regular`",
     ("sources.py", "path.open"): "in blocks, what was downloaded or installed",

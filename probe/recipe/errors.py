@@ -17,9 +17,12 @@ from probe.errors import UserError, nearest
 DEEPEST = 16  # levels of a recipe
 TOLD = 10  # mistakes that one line holds; a file that is not a recipe can have thousands
 PREFIX = "recipe: "
-OWN = "own_words"  # type of the validation errors whose message is a whole line already
 
 Path = tuple[str, ...]
+
+
+class OwnWords(ValueError):
+    """Raised inside a validator: its message is a whole line already."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,8 @@ def explained(error: ValidationError, schema: type[BaseModel]) -> Iterator[Mista
         if path in seen:  # of a value that may be one of several things, the first complaint is enough
             continue
         seen.add(path)
-        if found["type"] == OWN:
-            line = found["msg"]
+        if isinstance(cause := found.get("ctx", {}).get("error"), OwnWords):
+            line = str(cause)
         elif found["type"] == "extra_forbidden":
             line = f'{PREFIX}unknown key "{".".join(loc)}"' + nearest(loc[-1], section.model_fields)
         else:

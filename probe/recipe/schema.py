@@ -15,11 +15,10 @@ from typing import Any, Literal
 
 import yaml
 from pydantic import ConfigDict, Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from probe.errors import UserError, nearest
 from probe.recipe import grammar
-from probe.recipe.errors import OWN
+from probe.recipe.errors import OwnWords
 from probe.recipe.section import Section
 from probe.recipe.train_settings import TrainConfig
 
@@ -30,9 +29,7 @@ def own_words() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise PydanticCustomError(
-            OWN, "{line}", {"line": str(error).encode(errors="backslashreplace").decode()}
-        ) from None
+        raise OwnWords(str(error).encode(errors="backslashreplace").decode()) from None
 
 
 class BackboneConfig(Section):
