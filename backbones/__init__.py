@@ -10,7 +10,7 @@ Three open prefixes reach everything the libraries know: `timm:<name>`, `open_cl
 
 Adding a backbone
 -----------------
-A backbone is one row of `backbones/registry.py`. When a family already knows the architecture, the row is
+A backbone is one row of `backbones/catalogue.py`. When a family already knows the architecture, the row is
 all there is to write:
 
     Spec("deit3-vit-s16", "timm", "deit3_small_patch16_224.fb_in1k",
@@ -45,10 +45,10 @@ from backbones.lazy import attributes
 
 if TYPE_CHECKING:
     from backbones.backbone import Parts
+    from backbones.catalogue import Spec, names, register, specs
     from backbones.errors import UserError
     from backbones.load_backbone import load
     from backbones.preprocess import Preprocessing
-    from backbones.registry import Spec, names, register, specs
 
 __all__ = ["Parts", "Preprocessing", "Spec", "UserError", "load", "names", "register", "specs"]
 
@@ -59,6 +59,6 @@ __getattr__, __dir__ = attributes(
         "Preprocessing": "backbones.preprocess",
         "UserError": "backbones.errors",
         "load": "backbones.load_backbone",
-        **dict.fromkeys(("Spec", "names", "register", "specs"), "backbones.registry"),
+        **dict.fromkeys(("Spec", "names", "register", "specs"), "backbones.catalogue"),
     },
 )

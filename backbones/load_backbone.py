@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backbones import reading, registry
+from backbones import catalogue, reading
 from backbones.errors import UserError, nearest, reason
 from backbones.quiet import quietly
 
@@ -48,7 +48,7 @@ def load(
 
     >>> features = backbones.load("effnet-lite0")(images)  # N x 3 x H x W -> N x dim
     """
-    spec = registry.find(name)
+    spec = catalogue.find(name)
     if tap is not None and tap not in spec.taps:
         raise UserError(f'{name} has no tap "{tap}"{nearest(tap, spec.taps)}')
     if image_size is not None and image_size < 1:
@@ -64,17 +64,17 @@ def load(
         return Backbone(name, parts, augmentation=spec.augmentation).to(place)
 
 
-def from_outside(spec: registry.Spec) -> bool:
+def from_outside(spec: catalogue.Spec) -> bool:
     """Is the network built by somebody else's code?"""
     return not (isinstance(spec.family, str) and spec.family in FAMILIES)
 
 
-def _built_in(spec: registry.Spec, weights: Path | None, **options: Any) -> Parts:
+def _built_in(spec: catalogue.Spec, weights: Path | None, **options: Any) -> Parts:
     assert isinstance(spec.family, str)
     return import_module(f"backbones.families.{FAMILIES[spec.family]}").load(spec, weights, **options)
 
 
-def _from_outside(spec: registry.Spec, weights: Path | None, **options: Any) -> Parts:
+def _from_outside(spec: catalogue.Spec, weights: Path | None, **options: Any) -> Parts:
     """What a function from outside builds; whatever goes wrong in it is one line that names it."""
     from backbones.backbone import Parts
 
@@ -82,7 +82,7 @@ def _from_outside(spec: registry.Spec, weights: Path | None, **options: Any) -> 
     try:
         if isinstance(spec.family, str):
             module, _, function = spec.family.partition(":")
-            family: registry.Family = getattr(import_module(module), function or "load")
+            family: catalogue.Family = getattr(import_module(module), function or "load")
         else:
             family = spec.family
         parts = family(spec, weights, **options)
@@ -106,7 +106,7 @@ def _drawing_from(name: str, seed: int) -> Iterator[None]:
         yield
 
 
-def weights_path(spec: registry.Spec, weights: str | Path | None) -> Path | None:
+def weights_path(spec: catalogue.Spec, weights: str | Path | None) -> Path | None:
     """The weights on this machine; None for a net without any, or a name that a library resolves."""
     if weights is None and spec.open:
         folder = reading.expanded(spec.architecture)

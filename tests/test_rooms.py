@@ -111,7 +111,7 @@ def test_a_step_upwards_is_named_with_file_import_and_rule(tmp_path):
     assert line.endswith("bad.py:2 imports probe.runs.run: losses may import core only")
 
 
-HEAVY = ("backbones.registry", "probe.recipe", "probe.data", "probe.train", "probe.runs", "probe.features")
+HEAVY = ("backbones.catalogue", "probe.recipe", "probe.data", "probe.train", "probe.runs", "probe.features")
 
 
 @pytest.mark.parametrize("statement", ["import probe.losses", "from probe import ProbeClassifier"])

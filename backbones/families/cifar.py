@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backbones.backbone import Parts
-from backbones.registry import Spec
+from backbones.catalogue import Spec
 from backbones.state_dict import load_strict, read_state, the_weights_file
 
 STEM_WIDTH = 16

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from backbones import reading
 from backbones.backbone import Parts
+from backbones.catalogue import OPEN_CLIP_FILES, Spec, closest
 from backbones.errors import UserError, nearest
 from backbones.preprocess import Preprocessing, check_patches
-from backbones.registry import OPEN_CLIP_FILES, Spec, closest
 from backbones.sources import Hub, Url, checksum_in_name, hub_file
 from backbones.state_dict import file_kind, folder_file, strictly, without_initialisation
 from backbones.torchvision_ops import ensure_torchvision

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from backbones import reading
 from backbones.backbone import Parts
+from backbones.catalogue import TIMM_FILES, Spec, closest
 from backbones.errors import UserError, nearest
 from backbones.preprocess import Preprocessing, check_patches
-from backbones.registry import TIMM_FILES, Spec, closest
 from backbones.sources import LOCAL_COPY, Hub, Url, checksum_in_name
 from backbones.state_dict import folder_file, read_state, strictly, without_initialisation
 from backbones.torchvision_ops import ensure_torchvision

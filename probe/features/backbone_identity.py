@@ -2,7 +2,7 @@
 
 Such a run needs the fingerprint and a few numbers, not the network; importing the libraries, reading a large
 checkpoint and hashing it would be most of its time. The identity is remembered in the cache under everything
-it follows from: the settings, the registry's row, the state of every file of weights and of our own loading
+it follows from: the settings, the catalogue's row, the state of every file of weights and of our own loading
 code (as git's index would see it), and the versions of the libraries that build the network.
 It only saves time: whatever cannot be recalled is loaded.
 """
@@ -113,7 +113,7 @@ def load_and_remember(
 
 def _place(settings: dict[str, Any], cache: str | Path | None) -> Path | None:
     """The file of an identity; None where no files on this machine's disk determine it."""
-    spec = backbones.registry.find(settings["name"])
+    spec = backbones.catalogue.find(settings["name"])
     weights = weights_path(spec, settings.get("weights"))
     if weights is None or from_outside(spec):  # somebody else's code may have changed
         return None

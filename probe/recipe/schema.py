@@ -18,8 +18,8 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from probe.errors import UserError, nearest
 from probe.recipe import grammar
+from probe.recipe.base import Section
 from probe.recipe.errors import OwnWords
-from probe.recipe.section import Section
 from probe.recipe.train_settings import TrainConfig
 
 
@@ -178,11 +178,11 @@ class Recipe(Section):
     @property
     def from_scratch(self) -> bool:
         """Is a network trained that has no pretrained weights?"""
-        from backbones import registry  # whose rows come from installed packages too
+        from backbones import catalogue  # whose rows come from installed packages too
         from backbones.sources import Scratch
 
         given = self.backbone.weights is not None
-        return self.finetune and not given and isinstance(registry.find(self.backbone.name).source, Scratch)
+        return self.finetune and not given and isinstance(catalogue.find(self.backbone.name).source, Scratch)
 
     @property
     def plain(self) -> Recipe:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from probe.recipe.section import Section
+from probe.recipe.base import Section
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from backbones import registry
+from backbones import catalogue
 from backbones.sources import Scratch
 from probe.errors import UserError
 from probe.recipe.train_settings import OPEN, TrainConfig
@@ -94,7 +94,7 @@ def family(backbone: Backbone) -> Family:
     """The family of a loaded backbone, by the source of its weights and by its layers."""
     if backbone.source == str(Scratch()):
         return "scratch"
-    return "clip" if registry.find(backbone.name).family == "clip" else structure(backbone.encoder)
+    return "clip" if catalogue.find(backbone.name).family == "clip" else structure(backbone.encoder)
 
 
 def structure(encoder: nn.Module) -> Family:

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 import backbones
-from backbones import Parts, Preprocessing, Spec, plugins, registry
+from backbones import Parts, Preprocessing, Spec, catalogue, plugins
 from backbones.errors import UserError
 from backbones.sources import Scratch
-from probe.data import catalogue
+from probe.data import catalogue as datasets
 from tests.support.outside_package import install, python
 
 
@@ -52,12 +52,12 @@ def test_a_failing_plug_in_is_an_error_of_one_line_for_who_asks_for_it(package):
 
 def test_built_in_names_do_not_read_entry_points(monkeypatch):
     monkeypatch.setattr(plugins, "entry_points", None)
-    assert registry.find("cifar-resnet20").family == "cifar"
-    assert registry.find("timm:resnet18").architecture == "resnet18"
-    assert catalogue.find("pets").classes == 37
-    assert catalogue.find("some/folder") is None
+    assert catalogue.find("cifar-resnet20").family == "cifar"
+    assert catalogue.find("timm:resnet18").architecture == "resnet18"
+    assert datasets.find("pets").classes == 37
+    assert datasets.find("some/folder") is None
     with pytest.raises(TypeError):
-        catalogue.find("photos")
+        datasets.find("photos")
 
 
 def test_a_name_that_two_packages_give_belongs_to_neither(package, tmp_path):
@@ -74,7 +74,7 @@ def test_a_name_that_two_packages_give_belongs_to_neither(package, tmp_path):
 
 @pytest.fixture
 def own_rows(monkeypatch):
-    monkeypatch.setattr(registry, "_by_name", dict(registry._by_name))
+    monkeypatch.setattr(catalogue, "_by_name", dict(catalogue._by_name))
 
 
 def spec(family):

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import backbones
-from backbones import hub, registry
+from backbones import catalogue, hub
 from backbones.errors import UserError
 from backbones.sources import Hub, Package, Url, download
 from backbones.state_dict import read_state
@@ -151,11 +151,11 @@ def test_a_checkpoint_is_downloaded_once_and_checked_each_time(site, moco_checkp
     folder, address = site
     (folder / "moco.pth.tar").symlink_to(moco_checkpoint.path)
     md5 = hashlib.md5(moco_checkpoint.path.read_bytes(), usedforsecurity=False).hexdigest()
-    row = registry.find("mocov2-rn50")
+    row = catalogue.find("mocov2-rn50")
     monkeypatch.setitem(
-        registry._by_name,
+        catalogue._by_name,
         row.name,
-        registry.Spec(**{**row.__dict__, "source": Url(f"{address}/moco.pth.tar", f"md5:{md5[:8]}")}),
+        catalogue.Spec(**{**row.__dict__, "source": Url(f"{address}/moco.pth.tar", f"md5:{md5[:8]}")}),
     )
     first = backbones.load("mocov2-rn50")
     (folder / "moco.pth.tar").unlink()
@@ -228,7 +228,7 @@ def test_a_download_of_unknown_size_needs_a_checksum(elsewhere, no_network):
 
 
 def test_the_official_moco_checkpoint_is_pinned():
-    source = registry.find("mocov2-rn50").source
+    source = catalogue.find("mocov2-rn50").source
     assert source == Url(
         "https://dl.fbaipublicfiles.com/moco/moco_checkpoints/moco_v2_800ep/moco_v2_800ep_pretrain.pth.tar",
         "md5:a04e12f8",

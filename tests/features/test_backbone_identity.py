@@ -19,7 +19,7 @@ from probe.system import digest_index
 @pytest.fixture
 def weights(tmp_path):
     copy = tmp_path / "weights.pth"
-    shutil.copy(backbones.registry.find("effnet-lite0").source.fetch(), copy)
+    shutil.copy(backbones.catalogue.find("effnet-lite0").source.fetch(), copy)
     os.utime(copy, (1e9, 1e9))
     return copy
 

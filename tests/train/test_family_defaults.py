@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 
 import backbones
-from backbones import registry
+from backbones import catalogue
 from probe import recipe
 from probe.errors import UserError
 from probe.recipe.train_settings import OPEN, TrainConfig
@@ -30,9 +30,9 @@ class Named:
         self.encoder = None if spec.family == "cifar" else encoder_of(spec)
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", catalogue.names())
 def test_every_registered_backbone_has_a_row_that_leaves_nothing_open(name):
-    spec = registry.find(name)
+    spec = catalogue.find(name)
     kind = family_defaults.family(Named(spec))
     expected = EXPECTED.get(spec.family) or ("transformer" if "vit" in spec.architecture else "convnet")
     assert kind == expected

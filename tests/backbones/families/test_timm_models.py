@@ -15,9 +15,9 @@ from sklearn.datasets import load_sample_image
 
 import backbones
 from backbones.backbone import Backbone
+from backbones.catalogue import find
 from backbones.errors import UserError
 from backbones.families import timm_models as timm_family
-from backbones.registry import find
 from backbones.state_dict import read_state
 
 

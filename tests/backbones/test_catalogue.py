@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import backbones
-from backbones import registry
+from backbones import catalogue
 from backbones.errors import UserError
 from backbones.families import cifar, open_clip_models
 from backbones.sources import Hub, Scratch
@@ -19,7 +19,7 @@ TIMM_ROWS = [row for row in backbones.specs() if row.family in ("timm", "moco", 
 CIFAR_ROWS = [row for row in backbones.specs() if row.family == "cifar"]
 
 
-def named(row: registry.Spec) -> str:
+def named(row: catalogue.Spec) -> str:
     return row.name
 
 
@@ -75,9 +75,9 @@ def test_a_wrong_name_behind_an_open_prefix_says_what_is_known(name, answer):
 
 
 def test_a_row_of_ones_own_is_enough_for_a_new_backbone(monkeypatch):
-    monkeypatch.setattr(registry, "_by_name", dict(registry._by_name))
-    row = registry.Spec(
-        "tiny", "cifar", "resnet20", Scratch(), {"pooled": 64}, 32, "mit", preprocessing=registry.CIFAR
+    monkeypatch.setattr(catalogue, "_by_name", dict(catalogue._by_name))
+    row = catalogue.Spec(
+        "tiny", "cifar", "resnet20", Scratch(), {"pooled": 64}, 32, "mit", preprocessing=catalogue.CIFAR
     )
     backbones.register(row)
     assert backbones.load("tiny")(torch.zeros(1, 3, 32, 32)).shape == (1, 64)
@@ -152,7 +152,7 @@ def test_clip_rows_fetch_what_open_clip_would(row):
     ],
 )
 def test_cifar_nets_have_the_papers_parameter_counts(name, millions):
-    row = registry.find(name)
+    row = catalogue.find(name)
     with torch.device("meta"):
         net = cifar.ResidualNet(cifar.PLANS[row.architecture])
         assert net(torch.empty(1, 3, row.size, row.size)).shape == (1, row.dim)
