@@ -136,7 +136,7 @@ def test_loose_predictions_of_another_user_are_data(world, shared):
 def test_a_strangers_checkpoint_is_not_gone_on_from(tmp_path, monkeypatch):
     import torch
 
-    state = checkpoint.State(
+    state = checkpoint.Checkpoint(
         {"digest": "d", "position": {"steps": 3}}, {"network": {"weight": torch.zeros(2)}}
     )
     folder = tmp_path / "checkpoints"

@@ -88,7 +88,7 @@ def prepare_checkpoints(folder: Path) -> Case:
         for step in steps:
             about = {"digest": "d", "position": {"steps": step}}
             last = checkpoint.save(
-                place, checkpoint.State(about, {"network": {"w": torch.full((3,), step)}}), step=step
+                place, checkpoint.Checkpoint(about, {"network": {"w": torch.full((3,), step)}}), step=step
             )
         given = luck.choice([place, last, last / checkpoint.STATE, last / checkpoint.TENSORS, None])
         if given is not None:

@@ -87,7 +87,7 @@ def prepare(folder: Path) -> Case:
     entry = inventory.entries(folder / "cache")[0].path
     photo = str(folder / "photographs" / "test" / "red" / "0.png")
     about = {"digest": "d", "position": {"steps": 1}}
-    checkpoint.save(work / "kept", checkpoint.State(about, {"network": {"w": torch.ones(2)}}), step=1)
+    checkpoint.save(work / "kept", checkpoint.Checkpoint(about, {"network": {"w": torch.ones(2)}}), step=1)
 
     def places(luck: Random) -> list[tuple[Path, Read]]:
         """Each file that is read, and the reading."""
