@@ -52,13 +52,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Parts", "Preprocessing", "Spec", "UserError", "load", "names", "register", "specs"]
 
-__getattr__, __dir__ = attributes(
-    __name__,
-    {
-        "Parts": "backbones.backbone",
-        "Preprocessing": "backbones.preprocess",
-        "UserError": "backbones.errors",
-        "load": "backbones.load_backbone",
-        **dict.fromkeys(("Spec", "names", "register", "specs"), "backbones.catalogue"),
-    },
-)
+if not TYPE_CHECKING:  # a checker would believe every name
+    __getattr__, __dir__ = attributes(
+        __name__,
+        {
+            "Parts": "backbones.backbone",
+            "Preprocessing": "backbones.preprocess",
+            "UserError": "backbones.errors",
+            "load": "backbones.load_backbone",
+            **dict.fromkeys(("Spec", "names", "register", "specs"), "backbones.catalogue"),
+        },
+    )

@@ -14,7 +14,10 @@ def attributes(
 
     A home that ends in the name itself is that module: `{"data": "probe.data"}`.
 
-    >>> __getattr__, __dir__ = attributes(__name__, {"load": "backbones.load_backbone"})
+    Type checkers must not see them, or they accept every name as `Any`; give them imports instead:
+
+    >>> if not TYPE_CHECKING:
+    ...     __getattr__, __dir__ = attributes(__name__, {"load": "backbones.load_backbone"})
     """
 
     def get(name: str) -> Any:

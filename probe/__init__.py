@@ -11,6 +11,8 @@ Nothing heavy is imported until it is used.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from backbones.lazy import attributes
 from probe.system import interrupts
 
@@ -23,4 +25,5 @@ FUNCTIONS = dict.fromkeys(("fit", "load", "ProbeClassifier"), "probe.probing.cla
     "evaluate": "probe.evaluation.summary"
 }
 
-__getattr__, __dir__ = attributes(__name__, {**{room: f"probe.{room}" for room in ROOMS}, **FUNCTIONS})
+if not TYPE_CHECKING:  # a checker would believe every name
+    __getattr__, __dir__ = attributes(__name__, {**{room: f"probe.{room}" for room in ROOMS}, **FUNCTIONS})

@@ -121,3 +121,12 @@ def test_losses_and_the_estimator_load_no_backbone_recipe_data_or_training(state
     light = {"backbones", "backbones.errors", "backbones.lazy", "backbones.reading"}
     loaded = {name for name in done.stdout.split() if name.startswith(HEAVY) or name.startswith("backbones")}
     assert not loaded - light
+
+
+def test_type_checkers_do_not_see_what_makes_a_package_lazy():
+    """To them a `__getattr__` in the open makes every name of the package an `Any`, a misspelt one too."""
+    for path, _ in sources():
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        targets = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign)]
+        names = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+        assert "__getattr__" not in names, f"{path}: put it below `if not TYPE_CHECKING:`"

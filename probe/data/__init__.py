@@ -34,17 +34,18 @@ __all__ = [
     "stratified_holdout",
 ]
 
-__getattr__, __dir__ = attributes(
-    __name__,
-    {
-        "BadImage": "probe.data.decode",
-        "Dataset": "probe.data.dataset",
-        "Images": "probe.data.images",
-        "DatasetSpec": "probe.data.catalogue",
-        "Split": "probe.data.dataset",
-        "holdout_digest": "probe.data.holdout",
-        "load": "probe.data.load_dataset",
-        "register": "probe.data.catalogue",
-        "stratified_holdout": "probe.data.holdout",
-    },
-)
+if not TYPE_CHECKING:  # a checker would believe every name
+    __getattr__, __dir__ = attributes(
+        __name__,
+        {
+            "BadImage": "probe.data.decode",
+            "Dataset": "probe.data.dataset",
+            "Images": "probe.data.images",
+            "DatasetSpec": "probe.data.catalogue",
+            "Split": "probe.data.dataset",
+            "holdout_digest": "probe.data.holdout",
+            "load": "probe.data.load_dataset",
+            "register": "probe.data.catalogue",
+            "stratified_holdout": "probe.data.holdout",
+        },
+    )

@@ -98,8 +98,10 @@ def _groups(digests: NDArray[np.uint8]) -> Iterator[NDArray[np.int64]]:
     yield from sorted((part for part in parts if len(part) > 1), key=lambda part: int(part[0]))
 
 
-def remark(duplicates: Mapping[str, Any]) -> str | None:
-    """One line for people; None where every image occurs once."""
+def remark(duplicates: Mapping[str, Any] | None) -> str | None:
+    """One line for people; None where every image occurs once, or none were looked for (old results)."""
+    if duplicates is None:
+        return None
     leaks, ambiguous, copies = (duplicates[kind]["count"] for kind in ("train_test", "two_labels", "within"))
     parts = []
     if leaks:

@@ -11,4 +11,5 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate"]
 
-__getattr__, __dir__ = attributes(__name__, {"evaluate": "probe.evaluation.summary"})
+if not TYPE_CHECKING:  # a checker would believe every name
+    __getattr__, __dir__ = attributes(__name__, {"evaluate": "probe.evaluation.summary"})

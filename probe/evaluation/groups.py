@@ -8,7 +8,8 @@ the training split, which costs five solves on cached features.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,12 +136,16 @@ def from_file(path: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
         if name not in where:
             raise UserError(f'{path}: there is no class "{name}"{nearest(name, class_names)}')
     groups = {group: [where[str(name)] for name in members] for group, members in content.items()}
-    _check_partition(groups, class_names, path)
+    check_partition(groups, class_names, str(path))
     return groups
 
 
-def _check_partition(groups: dict[str, list[int]], class_names: Sequence[str], path: Path) -> None:
-    listed = np.bincount([k for members in groups.values() for k in members], minlength=len(class_names))
-    for k in np.flatnonzero(listed != 1)[:1]:
-        problem = "in no group" if listed[k] == 0 else "listed more than once"
-        raise UserError(f'{path}: class "{class_names[k]}" is {problem}; name every class once')
+def check_partition(groups: Mapping[str, list[int]], class_names: Sequence[str], where: str) -> None:
+    """Refuse groups that do not hold every class (an index into the K names) once; `where` they are given."""
+    listed = Counter(k for members in groups.values() for k in members)
+    for k in sorted(listed.keys() - range(len(class_names)))[:1]:
+        raise UserError(f"{where}: there is no class number {k}; they run from 0 to {len(class_names) - 1}")
+    for k, name in enumerate(class_names):
+        if listed[k] != 1:
+            problem = "in no group" if listed[k] == 0 else "listed more than once"
+            raise UserError(f'{where}: class "{name}" is {problem}; name every class once')

@@ -245,10 +245,10 @@ def evaluate(
     `groups` maps names to class indices, e.g. a ranking by `probe.evaluation.groups.crossfit`; by default all
     classes are one group, because ranking them by the evaluated classifier itself would flatter its rivals.
     """
-    everything = {"all": list(range(len(features.class_names)))}
-    eval_set = EvaluationSet(
-        features.y, tuple(features.class_names), everything if groups is None else groups
-    )
+    if groups is None:
+        groups = {"all": list(range(len(features.class_names)))}
+    grouping.check_partition(groups, features.class_names, "groups")
+    eval_set = EvaluationSet(features.y, tuple(features.class_names), groups)
 
     def outcome(fitted: Classifier) -> MethodOutcome:
         order = np.argsort(-fitted.predict_proba(features.X), axis=1, kind="stable")

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["FeatureSet", "Matrix", "extract", "find"]
 
 # torch is only imported when features are asked for: `probe cache ls` comes through here too.
-__getattr__, __dir__ = attributes(
-    __name__,
-    {
-        "extract": "probe.features.extraction",
-        "find": "probe.features.extraction",
-        "FeatureSet": "probe.features.feature_set",
-        "Matrix": "probe.features.matrix",
-    },
-)
+if not TYPE_CHECKING:  # a checker would believe every name
+    __getattr__, __dir__ = attributes(
+        __name__,
+        {
+            "extract": "probe.features.extraction",
+            "find": "probe.features.extraction",
+            "FeatureSet": "probe.features.feature_set",
+            "Matrix": "probe.features.matrix",
+        },
+    )

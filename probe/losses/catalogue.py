@@ -303,7 +303,7 @@ def specs() -> list[LossSpec]:
     from probe import plugins
 
     ours = {**_BUILT_IN, **_ADDED}
-    theirs = plugins.rows("losses", LossSpec)
+    theirs = plugins.rows("losses", LossSpec, taken=_BUILT_IN)
     return [*ours.values(), *(spec for spec in theirs if spec.name not in ours)]
 
 

@@ -48,7 +48,8 @@ __all__ = [
 ]
 
 # Lazy, so that the grammar of methods can be used without the schema's libraries.
-__getattr__, __dir__ = attributes(
-    __name__,
-    {**dict.fromkeys(SCHEMA, "probe.recipe.schema"), **dict.fromkeys(PARSE, "probe.recipe.parse")},
-)
+if not TYPE_CHECKING:  # a checker would believe every name
+    __getattr__, __dir__ = attributes(
+        __name__,
+        {**dict.fromkeys(SCHEMA, "probe.recipe.schema"), **dict.fromkeys(PARSE, "probe.recipe.parse")},
+    )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from probe.data import duplicates
 from probe.errors import UserError
 from probe.recipe import Recipe, build, grammar, override
 from probe.runs import staleness
@@ -108,9 +109,17 @@ def table(cells: Iterable[Cell]) -> dict[str, Any]:
         for c in cells
         if c.error is not None
     ]
-    said = [*_groups_that_differ(done), *_without_reference(done)]
+    said = [*_groups_that_differ(done), *_without_reference(done), *_identical_images(done)]
     how = SAME if any(c.recipe.trains for c in cells) else PROBE
     return assemble(rows, ERM, failed, said=said, how=how)
+
+
+def _identical_images(done: Sequence[Cell]) -> list[str]:
+    """What each data set's runs say about images that occur more than once."""
+    found = {
+        c.recipe.data.name: duplicates.remark(c.result["data"].get("duplicates")) for c in done if c.result
+    }
+    return [f"{name}: {said}" for name, said in found.items() if said]
 
 
 def _erm_of(cell: Cell, cells: Sequence[Cell]) -> Cell | None:

@@ -73,6 +73,11 @@ def remarks_and_margins(e: Experiment, said: Sequence[str | None] = ()) -> dict[
         from probe.train import final_check
 
         notes.append(final_check.remark(gaps))
+    if loss is not None and "validation" in fits[0].record and recipe.trains and loss.adjustment() is None:
+        notes.append(
+            f"l2 was chosen by plain cross-entropy probes, since {loss.name} has no exact solver; if the "
+            "result is poor, give a smaller one with solver.l2"
+        )
     if len(fits) < recipe.seeds:
         notes.append(f"nothing here depends on the seed, so one was run instead of {recipe.seeds}")
     if inputs.untrained and not recipe.finetune:

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FinetunedModel", "finetune", "probe_sgd"]
 
-__getattr__, __dir__ = attributes(
-    __name__,
-    {
-        "FinetunedModel": "probe.train.finetuning",
-        "finetune": "probe.train.finetuning",
-        "probe_sgd": "probe.train.sgd",
-    },
-)
+if not TYPE_CHECKING:  # a checker would believe every name
+    __getattr__, __dir__ = attributes(
+        __name__,
+        {
+            "FinetunedModel": "probe.train.finetuning",
+            "finetune": "probe.train.finetuning",
+            "probe_sgd": "probe.train.sgd",
+        },
+    )

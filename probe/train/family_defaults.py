@@ -19,7 +19,7 @@ from probe.recipe.train_settings import OPEN, TrainConfig
 if TYPE_CHECKING:
     from torch import nn
 
-    from backbones import Backbone
+    from backbones.backbone import Backbone
 
 Family = Literal["convnet", "transformer", "clip", "scratch"]
 

@@ -40,7 +40,7 @@ from probe.train.task import Task
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from backbones import Backbone
+    from backbones.backbone import Backbone
     from probe.methods.base import Method
     from probe.probing.problem import ProbeProblem
 

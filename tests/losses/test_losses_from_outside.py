@@ -99,8 +99,9 @@ def test_in_a_list_a_failing_plug_in_is_one_line_on_standard_error(package):
     done = run(package, "losses.specs()")
     assert done.returncode == 0
     lines = done.stderr.splitlines()
-    assert [line.split('"')[1] for line in lines] == ["broken", "misnamed"]
+    assert [line.split('"')[1] for line in lines] == ["broken", "erm", "misnamed"]
     assert "cannot be loaded" in lines[0]
+    assert "is ignored: the name is taken" in lines[1]
 
 
 @pytest.mark.parametrize(

@@ -104,3 +104,20 @@ def test_evaluating_against_another_classifier_gives_the_paired_gain():
     result = probe.evaluate(strong, test, versus=FirstTwo())
     gain = strong.score(X, y) - weak.score(X[:, :2], y)
     assert result["versus"]["gain"]["overall"]["mean"] == pytest.approx(gain)
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        ({"hard": [0]}, 'groups: class "bee" is in no group'),
+        ({"hard": [0, 1], "easy": [1, 2]}, 'groups: class "bee" is listed more than once'),
+        ({"hard": [0, 1], "easy": [2, 3]}, "groups: there is no class number 3"),
+    ],
+)
+def test_groups_that_do_not_hold_every_class_once_are_refused(groups, says):
+    from types import SimpleNamespace
+
+    y = np.repeat([0, 1, 2], 30)
+    test = SimpleNamespace(X=X, y=y, class_names=("ant", "bee", "cat"))
+    with pytest.raises(UserError, match=says):
+        probe.evaluate(ProbeClassifier().fit(X, y), test, groups=groups)

@@ -15,6 +15,8 @@ from probe.runs.folder import read_result
 from probe.runs.staleness import Present
 from probe.runs.table import of_runs
 
+NONE = {"train_test": {"count": 0}, "two_labels": {"count": 0}, "within": {"count": 0}}
+
 
 def draw(folder, colours, each, rng):
     """Noisy squares of each class's colour."""
@@ -51,6 +53,17 @@ def place(tmp_path_factory):
 def comparison_of(root):
     (folder,) = (root / "runs").glob("compare-*")
     return folder, json.loads((folder / "comparison.json").read_text())
+
+
+def test_identical_images_of_a_data_set_are_said_once(place):
+    """As in the tables of its runs."""
+    root, _, _ = place
+    cells = [
+        compare.Cell(build({"method": m}), root, {"data": {"duplicates": {**NONE, "within": {"count": 3}}}})
+        for m in ("erm", "mr2")
+    ]
+    (said,) = compare._identical_images(cells)
+    assert said.startswith("digits: identical images: 3 repeated within a split")
 
 
 def test_a_failure_is_listed_and_the_rest_is_compared(place):

@@ -16,6 +16,7 @@ from probe.report.text.format import percent, plural
 from probe.system.safe_text import printable
 
 BLANK = Text("")
+WIDE = 0.1  # a gain of ten points and more has room for one decimal in 80 columns
 EXTREMES = 3  # how many of the worst and best classes are shown
 NAME = 32  # columns of a class name: two of them, with their numbers, fit in 80
 GROUP = 12  # columns of a group's name: with its gain and the verdict the line fits in 80
@@ -97,8 +98,9 @@ def _accuracies(result: Mapping[str, Any]) -> Table:
         if versus:
             gain = versus["gain"][key]
             said = format.verdict(gain)
-            interval = format.gain_interval(gain["ci"], 2, "..")
-            cells += [f"{format.gained(gain, 2)} ({interval})", Text(said, style=STYLES[said])]
+            digits = 2 if max(map(abs, gain["ci"])) < WIDE else 1
+            interval = format.gain_interval(gain["ci"], digits, "..")
+            cells += [f"{format.gained(gain, digits)} ({interval})", Text(said, style=STYLES[said])]
         table.add_row(*cells)
 
     row("overall", test["top1"], test["ci"], "overall")

@@ -19,7 +19,7 @@ from probe.heads import Adapter, Cosine, Head, Linear
 from probe.train.seeding import derive_seed
 
 if TYPE_CHECKING:
-    from backbones import Backbone
+    from backbones.backbone import Backbone
     from probe.probing.problem import ProbeProblem
     from probe.recipe import MethodConfig, SolverConfig
 

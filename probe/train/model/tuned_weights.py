@@ -12,7 +12,7 @@ from probe.system.atomic import write_atomic
 if TYPE_CHECKING:
     from torch import nn
 
-    from backbones import Backbone
+    from backbones.backbone import Backbone
 
 FILE = "model.safetensors"
 

@@ -64,4 +64,4 @@ def test_numbers_as_people_read_them():
     assert format.gain_interval((-0.01, 0.02)) == "−1.0 to +2.0"
     assert format.verdict({"mean": -0.1, "clear": True}) == "worse"
     assert format.verdict({"mean": 0.1, "clear": False}) == "no clear change"
-    assert format.plural(1, "class"), format.plural(1000, "class") == ("1 class", "1,000 classes")
+    assert (format.plural(1, "class"), format.plural(1000, "class")) == ("1 class", "1,000 classes")

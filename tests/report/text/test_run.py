@@ -55,3 +55,17 @@ def test_names_are_never_markup_or_control_codes(shown):
     assert "[red]alarm[/red] :dog:" in text
     assert "\x1b" not in text
     assert "\t" not in text
+
+
+def test_gains_of_any_size_and_their_verdicts_are_shown_whole(simulate):
+    result = simulate(6)
+    result["recipe"]["solver"] = {"name": "lbfgs", "l2": None}
+    for gain in result["versus"]["gain"].values():
+        gain |= {"mean": -0.72, "ci": [-1.0, 0.4429], "clear": False}
+    with redirect_stdout(io.StringIO()) as out, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        run.show(result, "runs/x")
+    rows = [line for line in out.getvalue().splitlines() if line.startswith("overall")]
+    assert [row.split("  ")[-1].strip() for row in rows] == ["no clear change"]
+    assert "−72.0 (−100.0..+44.3)" in rows[0]
+    assert "…" not in rows[0]
