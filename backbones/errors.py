@@ -29,6 +29,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     '; did you mean "pets"?'
     """
     known = list(known)
+    if not known:
+        return "; there are none"
     close = difflib.get_close_matches(word.lower(), known, n=3, cutoff=0.5)
     if close:
         return "; did you mean " + " or ".join(f'"{c}"' for c in close) + "?"

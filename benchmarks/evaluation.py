@@ -2,7 +2,7 @@
 
 python -m benchmarks.evaluation [--images 50000] [--classes 1000] [--json]
 
-summarise    every metric, interval and class test of a method against its reference, 2,000 bootstrap draws
+summarise    every metric, interval and class test of a method against its reference
 page         the page of that result
 comparison   a grid of 40 runs that all exist: read, check that neither the data nor any of the 8 backbones
              has changed, correct, and write CSV, JSON, Markdown, LaTeX, HTML

@@ -103,13 +103,13 @@ def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool)
     from probe.report.text.format import percent
     from probe.runs.predict import predict as classify
 
-    guesses = classify(run_folder, images, top=top)
+    predicted = classify(run_folder, images, top=top)
 
-    def lines(guess: dict[str, Any]) -> list[str]:
-        found = (f"  {percent(c['probability']):>5} %  {c['name']}" for c in guess["classes"])
-        return [guess["image"], *found]
+    def lines(row: dict[str, Any]) -> list[str]:
+        found = (f"  {percent(c['probability']):>5} %  {c['name']}" for c in row["classes"])
+        return [row["image"], *found]
 
-    say(guesses, as_json, (line for guess in guesses for line in lines(guess)))
+    say(predicted, as_json, (line for row in predicted for line in lines(row)))
 
 
 @main.command()

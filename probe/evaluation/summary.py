@@ -218,7 +218,7 @@ class Classifier(Protocol):
 
 
 class LabelledSplit(Protocol):
-    """The features of a test split, e.g. a `FeatureSet`."""
+    """The features of a split, such as `probe.features.extract` returns."""
 
     @property
     def X(self) -> ArrayLike:

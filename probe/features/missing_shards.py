@@ -136,7 +136,7 @@ def _compute(
 def _requests(job: ExtractionJob, missing: list[int], locks: FolderLocks) -> Iterator[BatchRequest]:
     """Batches of the shards that can be locked, drawn lazily: a shard is locked when its turn comes.
 
-    Under torchrun the shards are dealt round-robin; a process that is done goes on with the others'.
+    Under torchrun the shards are dealt round-robin; a process that is done continues with the others'.
     """
     rank, size = world.rank(), world.size()
     for shard in sorted(missing, key=lambda shard: ((shard - rank) % size, shard)):

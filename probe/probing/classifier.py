@@ -8,9 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,25 +20,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from probe.core import scaling
 from probe.errors import UserError
+from probe.evaluation.summary import LabelledSplit
 from probe.heads import fitted
 from probe.probing import exact
 from probe.probing.problem import ProbeProblem
 from probe.probing.settings import ExactSolver, LossChoice
 
 NO_ROWS = np.array([], dtype=np.int64)
-
-
-class LabelledFeatures(Protocol):
-    """Features of a split, such as `probe.features.extract` returns."""
-
-    @property
-    def X(self) -> ArrayLike: ...  # N x D
-
-    @property
-    def y(self) -> NDArray[np.int64]: ...  # N
-
-    @property
-    def class_names(self) -> Sequence[str]: ...  # K
 
 
 class ProbeClassifier(ClassifierMixin, BaseEstimator):
@@ -144,7 +131,7 @@ def _loss(name: str, params: dict[str, Any]) -> LossChoice:
 
 
 def fit(
-    features: LabelledFeatures,
+    features: LabelledSplit,
     *,
     method: str = "erm",
     head: str = "linear",

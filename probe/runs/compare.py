@@ -1,7 +1,7 @@
 """A grid of runs, or existing runs, as one table: what is missing is run, what exists is reused.
 
 A run is reused when its folder (named by the recipe's hash) holds a readable result of exactly that recipe,
-on data, weights and groups that are still the same. A failure is noted and the grid goes on.
+on data, weights and groups that are still the same. A failure is noted and the grid continues.
 """
 
 from __future__ import annotations

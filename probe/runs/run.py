@@ -1,4 +1,4 @@
-"""A run: from a recipe to a folder with everything that was learnt, measured and decided.
+"""A run: from a recipe to a folder with everything that was fitted, measured and decided.
 
 The order is the path of the data: load and extract, fit, rank the classes, evaluate, write.
 """
@@ -61,7 +61,7 @@ class Clock:
 def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) -> Run:
     """Do what the recipe says and write `out/<slug>/`.
 
-    Training keeps its checkpoints in `out/.<slug>/` until the run is written, so that the same call goes on
+    Training keeps its checkpoints in `out/.<slug>/` until the run is written, so that the same call resumes
     after a kill. On several processes all train and process 0 writes.
     """
     strategy = choose(recipe)

@@ -124,12 +124,19 @@ def check(recipe: Recipe) -> None:
     usual = dict(_flat(Recipe().model_dump()))
     left = [key for key, value in given.items() if key in usual and value != usual[key]]
     for rule in RULES:
-        idle = [key for key in left if rule.covers(key)] if not rule.acts(recipe) else []
-        left = [key for key in left if key not in idle]
-        if idle:
+        idle = [key for key in left if rule.covers(key)]
+        if idle and not _acts(rule, recipe):
+            left = [key for key in left if key not in idle]
             said.append(f"{', '.join(f'{key}={given[key]}' for key in idle)} ({rule.otherwise})")
     if said:
         raise UserError(f"settings without effect: {'; '.join(said)}. Leave them out")
+
+
+def _acts(rule: Rule, recipe: Recipe) -> bool:
+    try:
+        return rule.acts(recipe)
+    except UserError:  # of the method, whose own check says so
+        return True
 
 
 def processes_remark(recipe: Recipe, processes: int) -> str | None:

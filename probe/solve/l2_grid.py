@@ -1,4 +1,4 @@
-"""Choosing l2, the strength of the penalty, on validation data, over the grid of the CLIP protocol.
+"""Choosing l2, the weight of the penalty, on validation data, over the grid of the CLIP protocol.
 
 The grid has 96 values of l2, log-spaced from 1e-6 to 1e6. By default it is searched coarse to fine: every
 sixteenth value from the strongest on, until two in a row do no better; then the neighbours of the best one at

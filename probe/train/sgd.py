@@ -75,7 +75,7 @@ def probe_sgd(
     training = job.training(decay, folder, show)
     progress = training.run()
     trained = training.release()
-    # A linear head starts at zero; AdamW's decay shrinks weights, and is no term of an objective.
+    # A linear head starts at zero; AdamW's decay shrinks weights, and is not a term of an objective.
     penalty = decay if isinstance(job.head, Linear) and training.task.optimizer == "sgd" else 0.0
     if penalty > 0:
         record.setdefault("l2", l2)  # what a given decay stands for

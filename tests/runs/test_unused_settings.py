@@ -133,7 +133,14 @@ def test_checks_of_method_and_settings_are_told_together():
         UserError, match=r"2 mistakes: \(1\) focal has no exact solver.*train.epochs=3.*solver.k"
     ):
         run.check(choose(r))
-    unknown = recipe.build({"method": "mr3", "train": {"epochs": 3}})
-    with pytest.raises(UserError, match=r'there is no method "mr3"') as caught:
-        run.check(choose(unknown))
-    assert str(caught.value).count("mr3") == 1
+    train = {"epochs": 3, "head": "cosine"}
+    for method, mistake in (("mr3", 'there is no method "mr3"'), ("mr2(lamm=1)", 'no parameter "lamm"')):
+        unknown = recipe.build({"method": method, "train": train, "solver": {"k": 5}})
+        with pytest.raises(
+            UserError, match=rf"2 mistakes: .*{mistake}.*train.epochs=3.*solver.k=5"
+        ) as caught:
+            run.check(choose(unknown))
+        assert str(caught.value).count(mistake) == 1
+        unknown = recipe.build({"method": method, "train": train, "solver": {"name": "sgd", "k": 5}})
+        with pytest.raises(UserError, match=rf"2 mistakes: .*{mistake}.*solver.k=5"):
+            run.check(choose(unknown))

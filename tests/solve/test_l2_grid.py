@@ -1,4 +1,4 @@
-"""The strength of the penalty is the best one on validation, found with few fits."""
+"""The weight of the penalty is the best one on validation, found with few fits."""
 
 import numpy as np
 import pytest
@@ -7,12 +7,12 @@ from probe.solve.l2_grid import GRID, select
 
 
 def curve(peak):
-    """A single-peaked score over log strength; counts how often it is asked."""
+    """A single-peaked score over log l2; counts how often it is asked."""
     asked = []
 
-    def score(strengths):
-        asked.extend(strengths)
-        return [-abs(np.log10(s) - peak) for s in strengths]
+    def score(values):
+        asked.extend(values)
+        return [-abs(np.log10(s) - peak) for s in values]
 
     return score, asked
 
@@ -39,6 +39,6 @@ def test_of_equal_scores_the_stronger_penalty_wins():
 
 def test_the_table_holds_what_was_tried_in_order():
     chosen = select(curve(1)[0])
-    strengths = [l2 for l2, _ in chosen.table]
-    assert strengths == sorted(strengths)
+    values = [l2 for l2, _ in chosen.table]
+    assert values == sorted(values)
     assert dict(chosen.table)[chosen.l2] == max(dict(chosen.table).values())

@@ -166,7 +166,7 @@ def die(training: Training) -> None:
 
 
 class Spoilt(nn.Linear):
-    """From the sixth batch on its gradient is no number, though the loss is one."""
+    """From the sixth batch on its gradient is not finite, though the loss is."""
 
     batches = 0
 

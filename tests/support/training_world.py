@@ -28,7 +28,7 @@ N, D, K = 203, 12, 5  # 203 = 12 * 16 + 11: the last batch is short
 
 
 def blobs(n: int = N, *, seed: int = 0) -> tuple[torch.Tensor, np.ndarray]:
-    """Overlapping clouds of unequal spread, one a class."""
+    """Overlapping clouds of unequal spread, one per class."""
     rng = torch.Generator().manual_seed(seed)
     y = torch.randint(K, (n,), generator=rng)
     centres = 0.8 * torch.randn(K, D, generator=torch.Generator().manual_seed(99))

@@ -46,8 +46,8 @@ def cut(d):
 
 
 def poser(r, cache):
-    material = gather(r, cache=cache)
-    return lambda backbone: pose(r, material)
+    inputs = gather(r, cache=cache)
+    return lambda backbone: pose(r, inputs)
 
 
 def run(r, folder, *, pose=None, seed=0):
@@ -71,10 +71,10 @@ def at_step_0(r, folder, pose):
 def test_lp_ft_starts_where_the_exact_probe_ended(vit, colours, cache, tmp_path, method, scaling):
     r = recipe_for(vit, colours, start="probe", method=method)
     r = recipe.build({**r.model_dump(), "features": {"scaling": scaling}, "solver": {"l2": 1.0}})
-    material = gather(r, cache=cache)
-    problem = pose(r, material)
-    held = material.holdout(0, 0.2)
-    exact = probing.fit(problem, r.method, r.solver, held).head.scores(material.features["test"].X)
+    inputs = gather(r, cache=cache)
+    problem = pose(r, inputs)
+    held = inputs.holdout(0, 0.2)
+    exact = probing.fit(problem, r.method, r.solver, held).head.scores(inputs.features["test"].X)
     scores, _ = at_step_0(r, tmp_path, lambda backbone: problem)
     assert torch.allclose(scores, exact.float(), atol=2e-4)
 
@@ -82,22 +82,22 @@ def test_lp_ft_starts_where_the_exact_probe_ended(vit, colours, cache, tmp_path,
 @pytest.mark.parametrize("chosen", [{"keep": "best"}, {"wise": (0.0, 1.0)}])
 def test_what_will_choose_has_not_taught_the_probe_that_it_starts_from(vit, colours, cache, tmp_path, chosen):
     r = recipe_for(vit, colours, start="probe", **chosen)
-    material = gather(r, cache=cache)
-    problem = pose(r, material)
+    inputs = gather(r, cache=cache)
+    problem = pose(r, inputs)
     held = cut(data.load(r.data.name))
     l2 = probing.fit(problem, r.method, r.solver, held).record["l2"]
     others = problem.only(np.setdiff1d(np.arange(len(problem.y)), held))
     exact = probing.fit(others, r.method, r.solver.model_copy(update={"l2": l2}), held).head
     scores, _ = at_step_0(r, tmp_path, lambda backbone: problem)
-    assert torch.allclose(scores, exact.scores(material.features["test"].X).float(), atol=2e-4)
+    assert torch.allclose(scores, exact.scores(inputs.features["test"].X).float(), atol=2e-4)
 
 
 def test_class_means_start_as_the_nearest_mean_classifier(vit, colours, cache, tmp_path):
     r = recipe_for(vit, colours, start="means")
-    material = gather(r, cache=cache)
-    X, y = material.features["train"].X.tensor(), material.features["train"].y
+    inputs = gather(r, cache=cache)
+    X, y = inputs.features["train"].X.tensor(), inputs.features["train"].y
     means = torch.stack([X[torch.as_tensor(y == k)].mean(0) for k in range(4)])
-    nearest = torch.cdist(material.features["test"].X.tensor(), means).argmin(1)
+    nearest = torch.cdist(inputs.features["test"].X.tensor(), means).argmin(1)
     scores, _ = at_step_0(r, tmp_path, poser(r, cache))
     assert torch.equal(scores.argmax(1), nearest)
 

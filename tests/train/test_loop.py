@@ -133,7 +133,7 @@ def test_a_loss_that_is_no_number_stops_at_once_and_names_the_batch(tmp_path):
 
 
 class Steep(nn.Module):
-    """The identity, whose gradient is no number for samples beyond a limit."""
+    """The identity, whose gradient is not finite for samples beyond a limit."""
 
     def __init__(self, limit=-np.inf):
         super().__init__()

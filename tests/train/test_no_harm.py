@@ -75,10 +75,10 @@ def test_at_step_0_the_network_predicts_what_the_frozen_probe_predicts(name, dig
         r = recipe.build(
             {**r.model_dump(), "backbone": {"name": f"timm:{tmp_path / name}", "image_size": 32}}
         )
-    material = gather(r, cache=cache)
-    problem, held = pose(r, material), material.holdout(0, 0.2)
-    frozen = exact.fit(problem, r.method, r.solver, held).head.scores(material.features["test"].X)
-    job = _job(r, material.data, held, 0)
+    inputs = gather(r, cache=cache)
+    problem, held = pose(r, inputs), inputs.holdout(0, 0.2)
+    frozen = exact.fit(problem, r.method, r.solver, held).head.scores(inputs.features["test"].X)
+    job = _job(r, inputs.data, held, 0)
     method = make_method(r.method, num_classes=4, labels=job.samples.labels, dim=job.backbone.dim)
     head = make_head(method, job.settings, dim=job.backbone.dim, num_classes=4, seed=0)
     job = job.starting(head)
@@ -144,15 +144,15 @@ def test_a_loss_on_held_out_images_is_said_where_the_test_images_cannot_tell():
 
 def test_the_search_for_the_rate_reads_no_test_image(vit, digits, cache, tmp_path):
     r = ruined(vit, digits, lr=None, epochs=1)
-    material = gather(r, cache=cache)
-    problem = pose(r, material)
+    inputs = gather(r, cache=cache)
+    problem = pose(r, inputs)
     loaded, order = data.load(r.data.name), []
     for split in ("train", "test"):
         images = loaded[split]._images
         read = images.rgb
         object.__setattr__(images, "rgb", lambda row, o=read, n=split: (order.append(n), o(row))[1])
     tuned = finetune(
-        r, loaded, material.holdout(0, 0.2), folder=tmp_path, pose=lambda backbone: problem, show=False
+        r, loaded, inputs.holdout(0, 0.2), folder=tmp_path, pose=lambda backbone: problem, show=False
     )
     assert len(tuned.record["search"]["tried"]) == 4
     assert order.count("test") == len(loaded["test"])

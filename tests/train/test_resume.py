@@ -1,4 +1,4 @@
-"""A training that is killed anywhere goes on to the same bits; one that is asked to stop saves itself."""
+"""A training that is killed anywhere resumes to the same bits; one that is asked to stop saves itself."""
 
 import json
 import multiprocessing

@@ -229,7 +229,7 @@ def test_no_penalty_blows_another_head_up(name, head):
     p = few()
     found = fit(p, name, l2=1e6, epochs=60, batch_size=256, head=head)
     assert all(t.abs().max() < 100 for t in found.head.tensors.values())
-    if head != "adapter":  # the scores of a cosine head have no size, so no strength acts on it
+    if head != "adapter":  # the scores of a cosine head have no size, so no penalty acts on it
         assert "l2" not in found.record
         assert (found.head.scores(p.raw).argmax(1).numpy() == p.y).mean() > 0.9
 

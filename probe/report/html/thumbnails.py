@@ -18,7 +18,7 @@ FILE = "thumbnails.json"
 SIDE = 96  # pixels: sharp at 62 on a high-density screen, about 3 kB each
 
 
-class LabelledImages(Protocol):
+class ShownSplit(Protocol):
     """A split: `split[row]` is (RGB image, label), and `ids` has one id per row."""
 
     ids: list[str]
@@ -35,7 +35,7 @@ def data_uri(image: Image, side: int = SIDE) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def of_confusions(split: LabelledImages, diagnostics: Mapping[str, Any]) -> dict[str, str]:
+def of_confusions(split: ShownSplit, diagnostics: Mapping[str, Any]) -> dict[str, str]:
     """Thumbnails of the examples in `diagnostics["confusions"]`, found in the split by their ids.
 
     Row numbers would not do: images that could not be read are in the split but not in the features.

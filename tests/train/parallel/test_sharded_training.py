@@ -90,7 +90,7 @@ def test_a_training_that_diverges_is_stopped_on_every_process(tmp_path, models, 
     assert world("diverge", kind, tmp_path, models) == [0, 0]
     for number in range(2):
         said = (tmp_path / f"said-{number}").read_text()
-        # the sixth batch, not the one after it; DeepSpeed's rehearsal has seen one
+        # the sixth batch, not the one after it; DeepSpeed's dry run has seen one
         assert f"the gradient's norm is nan at epoch 0, step {5 if kind == 'fsdp' else 4}" in said
         assert "Try a smaller train.lr" in said
         assert "the weights are finite" in said
