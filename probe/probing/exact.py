@@ -28,13 +28,7 @@ from probe.solve.solution import LinearSolution
 
 
 def exactly(solver: SolverSettings) -> SolverSettings:
-    """The exact solver of the plain probe beside a run with this one.
-
-    SGD minimises the same objective, so a given l2 is that of both; the numbers of ridge and k-NN mean other
-    things.
-    """
-    if solver.name == "sgd":
-        return ExactSolver("lbfgs", l2=solver.l2, grid=solver.grid)
+    """The exact solver of the plain probe beside a run with this one."""
     return solver if solver.name == "lbfgs" else ExactSolver("lbfgs")
 
 
