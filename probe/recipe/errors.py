@@ -126,4 +126,7 @@ def _unwritable(text: str) -> bool:
 def _shown(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > 1000:  # longer ones cannot even be printed
         return f"a number of {value.bit_length()} bits"
-    return f"{value!r:.80}"
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # such a number inside a list or a mapping
+        return f"a {type(value).__name__} with a number that is too long to print"

@@ -184,3 +184,9 @@ def test_a_recipe_holds_only_what_a_result_can_carry(tmp_path, text, complaint):
 def test_a_long_name_still_makes_a_folder(tmp_path):
     long = recipe.build({"data": "x" * 5000, "backbone": "timm:" + "y" * 5000})
     (tmp_path / slug(long)).mkdir()
+
+
+def test_a_number_too_long_to_print_inside_a_list_is_one_line():
+    with pytest.raises(UserError) as error:
+        recipe.build(recipe.override({}, [f"groups=[{'0x' + 'f' * 5000}]", f"data=[{'0x' + 'f' * 5000}]"]))
+    assert "\n" not in str(error.value)

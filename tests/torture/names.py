@@ -20,6 +20,7 @@ from probe.report.html import page
 from probe.report.text import comparison as comparison_terminal
 from probe.report.text import exports, run
 from probe.runs import table as comparison
+from probe.system.safe_parquet import LONGEST
 from tests.torture.answers import command
 from tests.torture.finished import without_charts
 from tests.torture.jail import SECONDS, jailed
@@ -152,7 +153,11 @@ def prepare_runs(folder: Path) -> Case:
     def case(luck: Random) -> None:
         classes = sorted({name(luck) for _ in range(4)})
         n = len(classes)
-        ids = [f"{i} {name(luck)}".encode("utf-8", "replace").decode() for i in range(3 * n)]
+        # an id longer than LONGEST is refused in one line
+        ids = [
+            f"{i} {name(luck)}".encode("utf-8", "replace")[:LONGEST].decode(errors="ignore")
+            for i in range(3 * n)
+        ]
         table = pa.table(
             {
                 "id": ids * 2,
