@@ -141,7 +141,7 @@ def _acts(rule: Rule, recipe: Recipe) -> bool:
 
 def processes_remark(recipe: Recipe, processes: int) -> str | None:
     """What several processes do for a recipe that is not trained."""
-    if recipe.trains:
+    if recipe.trains or processes < 2:
         return None
     return (
         f"note: the {processes} processes share the extraction of features that are not in the cache yet; "
