@@ -90,10 +90,12 @@ class Entry:
         return [damage for damage in found if damage]
 
     def check_unchanged(self, paths: Iterable[Path]) -> None:
-        """Raise if a shard is not the file that was verified: what was opened may be another."""
-        for path in paths:
-            if _file_version(path) not in self._sound:
-                raise UserError(f"{path} was replaced while it was being opened; run again")
+        """Raise if a shard is not the file that was verified: what was opened may be another.
+
+        A run beside this one may have written the same bytes again, so a new file is verified anew.
+        """
+        for damage in self.damaged(paths):
+            raise UserError(f"{damage.path} was replaced while it was being opened; run again")
 
     def complete(self) -> tuple[dict[int, Path] | None, list[Damage]]:
         """The entry's shards if all are sound; else None, and what is damaged (nothing if unfinished)."""
