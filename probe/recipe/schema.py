@@ -94,6 +94,10 @@ class SolverConfig(Section):
     weighted: bool = True  # k-NN: votes weighted by exp(similarity / 0.07), or plain
 
 
+# Keys that came after runs had been stored, and the value of those runs: at that value they are no part of the
+# digest, so that runs from before keep their names.
+LATER: dict[str, Any] = {"versus": "auto"}
+
 RESULT = "result.json"  # the file of a run folder that groups may name; see `probe.runs.folder`
 LOSSLESS = ("ridge", "knn", "zeroshot")  # solvers that minimise no loss of a method
 RANKINGS = ("crossfit", "paper")  # by erm's held-out accuracy on train; by its accuracy on the test images
@@ -171,8 +175,13 @@ class Recipe(Section):
     def digest(self) -> str:
         """A hash of everything that determines the result."""
         content = self.model_dump()
-        if self.versus == "auto":  # runs from before it could be chosen keep their names
-            del content["versus"]
+        for key, default in LATER.items():
+            *parents, last = key.split(".")
+            section = content
+            for parent in parents:
+                section = section[parent]
+            if section[last] == default:
+                del section[last]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
