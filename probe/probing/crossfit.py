@@ -20,10 +20,11 @@ RAREST = 1e-3  # the least effective frequency of a class: its logarithm must be
 def held_out_probabilities(problem: ProbeProblem, l2: float) -> FitPredict:
     """`fit_predict` for `probe.evaluation.groups.crossfit`: the plain probe with this l2."""
 
-    def fit_predict(rows: NDArray[np.int64], holdout: NDArray[np.int64]) -> NDArray[np.floating]:
+    def fit_predict(images: NDArray[np.int64], holdout: NDArray[np.int64]) -> NDArray[np.floating]:
+        rows = problem.rows(images)
         X, y = take_rows(problem.X, rows), problem.y[rows]
         solution = logistic.fit(X, y, problem.num_classes, l2=l2, basis=problem.basis, tol=ROUGH)
-        return F.softmax(solution.logits(take_rows(problem.X, holdout)), dim=1).numpy()
+        return F.softmax(problem.logits(solution, holdout), dim=1).numpy()
 
     return fit_predict
 
@@ -38,5 +39,5 @@ def effective_frequency(
     """
     path = logistic_path(problem, lambda rows: problem.loss(PLAIN, rows))
     l2 = select_l2(problem, solver, holdout, path)["l2"]
-    _, own = groups.crossfit(problem.y, problem.num_classes, held_out_probabilities(problem, l2))
+    _, own = groups.crossfit(problem.labels, problem.num_classes, held_out_probabilities(problem, l2))
     return np.maximum(own, RAREST).tolist()

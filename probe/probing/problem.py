@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -24,9 +24,20 @@ from probe.solve.basis import Basis
 Features = Tensor | FeatureMatrix  # N x D: in memory, or on disk
 
 
+class Scores(Protocol):
+    """A linear head as a solver returns it."""
+
+    def logits(self, X: Features) -> Tensor:
+        """N x K scores of N x D features."""
+
+
 @dataclass(frozen=True)
 class ProbeProblem:
-    """Features and labels of the training and validation rows; the same for every method of a run."""
+    """Features and labels of the training and validation rows; the same for every method of a run.
+
+    Folds and holdouts are made of images: `rows` are what a head learns from them, and `logits` is what it
+    says about them.
+    """
 
     raw: Features  # N x D, as the backbone gave them
     y: NDArray[np.int64]  # N, in 0..K-1
@@ -42,6 +53,24 @@ class ProbeProblem:
     def num_classes(self) -> int:
         """K."""
         return len(self.class_names)
+
+    @property
+    def images(self) -> int:
+        """n, the training and validation images."""
+        return len(self.y)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """n: the label of each image."""
+        return self.y
+
+    def rows(self, images: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of X that belong to these images."""
+        return images
+
+    def logits(self, head: Scores, images: NDArray[np.int64]) -> Tensor:
+        """m x K: what a head says about m images."""
+        return head.logits(take_rows(self.X, self.rows(images)))
 
     def names(self, rows: NDArray[np.int64]) -> list[str]:
         """The ids of these rows, or their numbers where there are no ids."""

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from probe.errors import UserError
 from probe.evaluation import metrics
 from probe.losses.base import Loss
-from probe.probing.problem import Features, ProbeProblem, take_rows
+from probe.probing.problem import ProbeProblem, Scores, take_rows
 from probe.probing.settings import SolverSettings
 from probe.solve import l2_grid
 from probe.solve.logistic import LogisticSolver
 
 ROUGH = 1e-2  # certified relative excess that is good enough to compare values of l2, or to rank classes
-
-
-class Scores(Protocol):
-    """A linear head as a solver returns it."""
-
-    def logits(self, X: Features) -> Tensor: ...
 
 
 # values of l2 -> a head for each, all fitted to the same rows
@@ -37,7 +30,7 @@ def select_l2(
     holdout: NDArray[np.int64],
     path: Callable[[NDArray[np.int64]], Path],
 ) -> dict[str, Any]:
-    """`{"l2": ...}` as given; else the best on the `holdout` rows, with the table of all that were tried.
+    """`{"l2": ...}` as given; else the best on the `holdout` images, with the table of all that were tried.
 
     `path(rows)` gives the function that fits heads to these rows, here to all but the holdout.
     """
@@ -45,11 +38,11 @@ def select_l2(
         return {"l2": solver.l2}
     if len(holdout) == 0:
         raise UserError("no image is left to choose l2 on: give it with --l2, or add training images")
-    heads = path(np.setdiff1d(np.arange(len(problem.y)), holdout))
-    X, y = take_rows(problem.X, holdout), problem.y[holdout]
+    heads = path(problem.rows(np.setdiff1d(np.arange(problem.images), holdout)))
+    y = problem.labels[holdout]
 
     def score(values: Sequence[float]) -> list[float]:
-        predicted = [head.logits(X).argmax(dim=1).numpy() for head in heads(values)]
+        predicted = [problem.logits(head, holdout).argmax(dim=1).numpy() for head in heads(values)]
         return [metrics.score(p, y, problem.num_classes, problem.metric) for p in predicted]
 
     chosen = l2_grid.select(score, full=solver.grid == "full")

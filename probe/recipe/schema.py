@@ -94,8 +94,8 @@ class SolverConfig(Section):
     weighted: bool = True  # k-NN: votes weighted by exp(similarity / 0.07), or plain
 
 
-# Keys that came after runs had been stored, and the value of those runs: at that value they are no part of the
-# digest, so that runs from before keep their names.
+# Keys that came after runs had been stored, and the value of those runs: at that value they are not part of
+# the digest, so that runs from before keep their names.
 LATER: dict[str, Any] = {"versus": "auto"}
 
 RESULT = "result.json"  # the file of a run folder that groups may name; see `probe.runs.folder`

@@ -69,7 +69,7 @@ def _by_crossfitting(e: Experiment) -> dict[str, list[int]]:
     else:  # compared with a training; classes are ranked by the frozen features all the same
         fit = exact.fit(problem, crossfit.PLAIN, exact.exactly(e.recipe.solver), e.holdouts[0])
     held_out = crossfit.held_out_probabilities(problem, fit.record["l2"])
-    return ranked.thirds(*ranked.crossfit(problem.y, problem.num_classes, held_out))
+    return ranked.thirds(*ranked.crossfit(problem.labels, problem.num_classes, held_out))
 
 
 def _taken_from(other: TrainedRun, e: Experiment) -> Ranking:
