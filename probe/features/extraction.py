@@ -22,6 +22,7 @@ from probe.features.pipeline import default_workers
 from probe.features.store import Entry
 from probe.system.cache_dir import cache_root
 
+TENSORS = ("features", "labels", "index")  # of a shard
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
@@ -156,16 +157,9 @@ def _check(
 
 def _open(entry: Entry, shards: dict[int, Path], split: Split, *, cached: bool, started: float) -> FeatureSet:
     """Memory-map the verified shards and prove that they hold every row of the split once."""
-    from safetensors import safe_open
-
     key = entry.key
-    features, labels, index = [], [], []
-    for number in range(key.shards):
-        with safe_open(shards[number], framework="pt") as file:
-            features.append(file.get_tensor("features"))
-            labels.append(file.get_tensor("labels"))
-            index.append(file.get_tensor("index"))
-    entry.check_unchanged(shards.values())
+    opened = [entry.opened(shards[number], _mapped) for number in range(key.shards)]
+    features, labels, index = ([shard[name] for shard in opened] for name in TENSORS)
     y, rows = torch.cat(labels).numpy(), torch.cat(index).numpy()
     absent = np.setdiff1d(np.arange(key.rows), rows)
     if len(rows) + len(absent) != key.rows or (np.diff(rows) <= 0).any():
@@ -185,3 +179,11 @@ def _open(entry: Entry, shards: dict[int, Path], split: Split, *, cached: bool, 
         seconds=time.perf_counter() - started,
         skipped=[split.ids[row] for row in absent.tolist()],
     )
+
+
+def _mapped(shard: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a shard, memory-mapped."""
+    from safetensors import safe_open
+
+    with safe_open(shard, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in TENSORS}

@@ -12,10 +12,10 @@ exclusively, decides for all which ones count.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from backbones import reading
 from probe.errors import UserError
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("probe.features")
 
-ATTEMPTS = 3  # at writing into a folder that somebody else removes
+ATTEMPTS = 3  # at a folder that somebody else removes, or a file that somebody else replaces
+T = TypeVar("T")
 
 
 class Entry:
@@ -89,13 +90,19 @@ class Entry:
         )
         return [damage for damage in found if damage]
 
-    def check_unchanged(self, paths: Iterable[Path]) -> None:
-        """Raise if a shard is not the file that was verified: what was opened may be another.
+    def opened(self, path: Path, read: Callable[[Path], T]) -> T:
+        """What `read` makes of a shard: of a file that was verified, and the same before and after.
 
-        A run beside this one may have written the same bytes again, so a new file is verified anew.
+        A run beside this one may write the same bytes again; then the new file is verified and read anew.
         """
-        for damage in self.damaged(paths):
-            raise UserError(f"{damage.path} was replaced while it was being opened; run again")
+        for _ in range(ATTEMPTS):
+            if damage := self.damaged([path]):
+                raise UserError(f"{damage[0].path} was replaced while it was being opened; run again")
+            version = _file_version(path)
+            found = read(path)
+            if version in self._sound and _file_version(path) == version:
+                return found
+        raise UserError(f"{path} keeps being replaced while it is opened; check who else writes to the cache")
 
     def complete(self) -> tuple[dict[int, Path] | None, list[Damage]]:
         """The entry's shards if all are sound; else None, and what is damaged (nothing if unfinished)."""

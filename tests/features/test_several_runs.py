@@ -12,9 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from probe import features
-from probe.system import locks
+from probe.features import extraction
+from probe.system import atomic, locks
 from tests.support import feature_world as world
 
 SCRIPT = Path(world.__file__)
@@ -69,6 +71,34 @@ def test_two_runs_on_one_cache_end_with_the_same_entry(tmp_path, calm, without):
     assert world.contents(tmp_path) == calm
     assert len(set.union(*totals)) == 1
     assert sum(seen) == 100 or (without and sum(seen) <= 200)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_shard_that_is_replaced_while_it_is_opened(tmp_path, monkeypatch, damaged):
+    """By the same bytes, as a run beside this one writes them, it is read anew; by others it is not believed,
+    also if the sound file is back before anyone looks."""
+    options = {"shard_rows": 32, "batch_size": 8, "progress": False}
+    calm = features.extract(world.backbone(), world.split(), cache=tmp_path, **options).X.tensor().clone()
+    shard = sorted(tmp_path.glob("*/00001-*"))[0]
+    sound, mapped = shard.read_bytes(), extraction._mapped
+    swaps = iter([sound] if not damaged else [sound[:-1] + bytes([sound[-1] ^ 1])])
+    opened = []
+
+    def replaced(path):
+        if path != shard:
+            return mapped(path)
+        swap = next(swaps, None)
+        if swap is not None:
+            atomic.write_atomic(path, swap)
+        opened.append(mapped(path))
+        if swap is not None and damaged:
+            atomic.write_atomic(path, sound)
+        return opened[-1]
+
+    monkeypatch.setattr(extraction, "_mapped", replaced)
+    f = features.extract(world.backbone(), world.split(), cache=tmp_path, **options)
+    assert len(opened) == 2  # what was opened first is not what was verified
+    assert torch.equal(f.X.tensor(), calm)
 
 
 def test_two_processes_under_torchrun_share_the_work_and_equal_one(tmp_path, calm):

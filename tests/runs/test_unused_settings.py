@@ -144,3 +144,10 @@ def test_checks_of_method_and_settings_are_told_together():
         unknown = recipe.build({"method": method, "train": train, "solver": {"name": "sgd", "k": 5}})
         with pytest.raises(UserError, match=rf"2 mistakes: .*{mistake}.*solver.k=5"):
             run.check(choose(unknown))
+
+
+def test_only_several_processes_are_told_what_they_share():
+    plain, trained = recipe.build({}), recipe.build({"solver": "sgd"})
+    assert unused_settings.processes_remark(plain, 1) is None
+    assert "2 processes" in unused_settings.processes_remark(plain, 2)
+    assert unused_settings.processes_remark(trained, 2) is None

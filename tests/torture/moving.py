@@ -191,6 +191,19 @@ def failing_hash(number: int, failing: Failing) -> Iterator[None]:
         reading.sha256 = plain
 
 
+def told(attempt: Callable[[], object]) -> str | None:
+    """What a command would say: `probe.cli.errors` tells a file's failure in one line, with its name.
+
+    A process without descriptors fails wherever one is needed next, in an image or in the cache.
+    """
+    try:
+        return complaint(attempt)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return f"{error.filename}: {error.strerror}"
+
+
 def passing(folder: Path) -> Case:
     images = [encoded(picture(i)) for i in range(2 * EACH)]
     expected: dict[tuple[str, bool], features.FeatureSet] = {}
@@ -209,7 +222,7 @@ def passing(folder: Path) -> Case:
         split = data.load(root, cache=cache)["train"]
         if source == "folder" and failing.kind != "memory" and luck.random() < 0.3:
             with failing_hash(luck.randint(1, 2 * EACH), failing):
-                said = complaint(lambda: extract(root, cache, skip=skip, split=split))
+                said = told(lambda: extract(root, cache, skip=skip, split=split))
         else:
             split.fingerprint  # noqa: B018
             number = luck.randint(1, 2 * EACH)
@@ -219,10 +232,11 @@ def passing(folder: Path) -> Case:
                 else (lambda _, __: failing(root))
             )
             with at_read(number, place, failing.over):
-                said = complaint(lambda: extract(root, cache, skip=skip, split=split))
+                said = told(lambda: extract(root, cache, skip=skip, split=split))
         assert said is not None, f"{failing.kind} went unnoticed"
         assert "\n" not in said, f"more than a line: {said}"
-        assert str(root) in said, f"no image is named: {said}"
+        places = (root, cache) if failing.kind == "descriptors" else (root,)
+        assert any(str(place) in said for place in places), f"no file is named: {said}"
         assert "complete" not in {entry.state for entry in inventory.entries(cache)}, "it was stored"
         f, calm = extract(root, cache, skip=skip), expected[source, bad]
         assert f.skipped == calm.skipped, f"skipped for ever: {f.skipped}"

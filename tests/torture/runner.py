@@ -85,24 +85,25 @@ def run(
     numbers: range = ENDLESS,
     look: Callable[[], None] = lambda: None,
 ) -> Count:
-    """Begin no try but the first after `until`, and drop one that is not over at `end` (`time.monotonic`).
+    """Begin no try but the first after `until`, and drop any other that is not over at `end`.
 
+    Both are times of `time.monotonic`; no row goes untried because the rows before it took too long.
     `look` is called now and then.
     """
     count, worker = Count(row), None
     with tempfile.TemporaryDirectory(prefix="torture-", ignore_cleanup_errors=True) as folder:
         try:
             for number in numbers:
-                if time.monotonic() >= end or (count.tried and time.monotonic() >= until):
+                if count.tried and time.monotonic() >= min(until, end):
                     break
-                why = None
+                last, why = (end if count.tried else math.inf), None
                 if worker is None:
                     worker = _Worker(row, Path(folder) / str(number), seed)
-                    why = worker.answer(BEGIN_SECONDS, end, look)
+                    why = worker.answer(BEGIN_SECONDS, last, look)
                 broken = why is not None  # what all tries share cannot be made
                 if not broken:
-                    why = worker.tries(number, end, look)
-                if time.monotonic() >= end:
+                    why = worker.tries(number, last, look)
+                if time.monotonic() >= last:
                     break
                 count.add(seed, number, f"preparing: {why}" if broken else why, worker.faults)
                 if broken:
