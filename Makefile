@@ -4,12 +4,13 @@
 #   make probe DATA=/my/images ARGS="--solver knn"
 #   make finetune BACKBONE=clip-rn50 DATA=cars METHOD=mr2 GPUS=4
 #   make compare BACKBONES="effnet-lite0 effnet-lite1" DATA=/my/pets METHODS="erm mr2 la cb" SEEDS=5
+#   make improve BACKBONE=effnet-lite0 DATA=/my/pets BUDGET=0.5 MINUTES=20
 #
 # What people give reaches the commands through the environment, as it is: nothing in it is run, not by make
 # (`$(shell ...)`) and not by the shell (`$(...)`, quotes, semicolons). ARGS is split into words as a shell
 # would, and PYTHON is the program that makes .venv.
 
-GIVEN := BACKBONE DATA METHOD SEEDS BACKBONES METHODS GPUS SECONDS SEED ONLY ARGS PYTHON
+GIVEN := BACKBONE DATA METHOD SEEDS BACKBONES METHODS GPUS BUDGET MINUTES SECONDS SEED ONLY ARGS PYTHON
 $(foreach name,$(GIVEN),$(if $(filter-out undefined,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 
 # Any other variable on the command line is a slip (GPU=2, DATAS=x) and would change nothing. The known name
@@ -31,6 +32,8 @@ SEEDS ?= 1
 GPUS ?= 1
 BACKBONES ?= $(BACKBONE)
 METHODS ?= erm mr2
+BUDGET ?= 0.5
+MINUTES ?= 20
 SECONDS ?= 600
 SEED ?= 1
 ONLY ?=
@@ -44,7 +47,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SPLIT := import os, shlex, sys; os.execv(sys.argv[1], sys.argv[1:] + shlex.split(os.environ["ARGS"]))
 WITH_ARGS := $(BIN)/python -c '$(SPLIT)'
 
-.PHONY: probe finetune compare setup locked lock audit test test-slow torture lint docs bench clean
+.PHONY: probe finetune compare improve setup locked lock audit test test-slow torture lint docs bench clean
 .DEFAULT_GOAL := probe
 
 probe: $(READY)
@@ -58,6 +61,10 @@ finetune: $(READY)
 compare: $(READY)
 	@$(WITH_ARGS) $(BIN)/probe compare --backbones "$$BACKBONES" --data "$$DATA" --methods "$$METHODS" \
 		--seeds "$$SEEDS"
+
+improve: $(READY)
+	@$(WITH_ARGS) $(BIN)/probe improve --backbone "$$BACKBONE" --data "$$DATA" --seeds "$$SEEDS" \
+		--budget "$$BUDGET" --minutes "$$MINUTES"
 
 setup: $(READY)
 

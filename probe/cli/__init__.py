@@ -172,6 +172,60 @@ def compare(
 
 @main.command()
 @recipe_flags
+@click.option(
+    "--budget",
+    type=float,
+    help="Points of the mean per class that hard classes may cost; default: 0.5.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=20.0,
+    show_default=True,
+    help="Time for all of it.",
+)
+@click.option(
+    "--with",
+    "further",
+    multiple=True,
+    help="Backbones that may be added, separated by spaces; default: those that are installed.",
+)
+@cache_option
+@out_option
+@json_flag
+def improve(
+    words: tuple[str, ...],
+    budget: float | None,
+    minutes: float,
+    further: tuple[str, ...],
+    cache: Path | None,
+    out: Path,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """Find what helps the hard classes, without looking at test images until the end.
+
+    Tries margins, re-weighting, views, larger inputs, further backbones and training, keeps what helps, and
+    writes the recipe.
+
+    \b
+    probe improve --backbone effnet-lite0 --data my/images --budget 0.5 --minutes 20
+    """
+    from probe.report.text import improvement as terminal
+    from probe.runs import improve as improving
+
+    recipe = recipe_from(words, {**flags, "select__budget": budget})
+    found = improving.improve(
+        recipe, minutes=minutes, backbones=improving.names(further), cache=cache, out=out
+    )
+    if as_json:
+        click.echo(json.dumps(found.report, indent=2))
+    else:
+        terminal.show(found.report, str(found.folder))
+
+
+@main.command()
+@recipe_flags
 @cache_option
 @world_options
 @json_flag

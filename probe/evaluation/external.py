@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,14 @@ class ExternalPredictions:
     probability: Mapping[str, NDArray[np.float64]]  # method -> S x N, of the predicted class; may be empty
     scores: Mapping[str, NDArray[np.float64]]  # method -> S x N x K; empty when the file has none
     top5: Mapping[str, NDArray[np.int64]]  # method -> S x N x T; may be empty
+
+    def first(self, seeds: int) -> ExternalPredictions:
+        """The same with as many seeds."""
+        blocks = {
+            name: {method: values[:seeds] for method, values in getattr(self, name).items()}
+            for name in ("prediction", "probability", "scores", "top5")
+        }
+        return replace(self, **blocks)
 
     def outcome(self, method: str) -> MethodOutcome:
         """Which images the method got right, seed by seed."""

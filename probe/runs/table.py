@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from probe.errors import UserError
 from probe.evaluation import external
@@ -144,6 +148,23 @@ def against(result: Mapping[str, Any], folder: Path, plain: Path) -> Row:
     eval_set = EvaluationSet(predictions[0].labels, names, grouping.of_result(result, names))
     gain = {**gain_over(own, erm, eval_set), "how": SAME, "run": plain.name}
     return {**result, "reference": summarise(erm, eval_set), "versus": gain}
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The own methods of several runs on the same test images."""
+
+    labels: NDArray[np.int64]  # N
+    class_names: tuple[str, ...]
+    outcomes: list[MethodOutcome]  # one per run
+
+
+def paired(folders: Sequence[Path]) -> Paired:
+    """Runs image by image; where their numbers of seeds differ, as many as all have."""
+    predictions = [_predictions(folder) for folder in folders]
+    seeds = min(len(next(iter(p.prediction.values()))) for p in predictions)
+    outcomes = _paired(folders, [p.first(seeds) for p in predictions])
+    return Paired(predictions[0].labels, predictions[0].class_names, outcomes)
 
 
 def _paired(

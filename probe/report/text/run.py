@@ -53,7 +53,7 @@ def sections(result: Mapping[str, Any], method: str | None = None) -> Iterator[R
     """The parts of a run's table, from top to bottom."""
     yield _headline(result, method or format.method(result))
     yield BLANK
-    yield _accuracies(result)
+    yield accuracies(result)
     yield BLANK
     yield _extremes(result["test"]["by_class"])
     yield BLANK

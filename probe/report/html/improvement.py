@@ -1,0 +1,124 @@
+"""The page of `probe improve`: the sentence, what was tried, the frontier, and the test images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from probe.report.charts.base import HEIGHT, Chart, hint, quantity, series
+from probe.report.charts.results import class_gains, group_gains
+from probe.report.html.markup import element, table, text
+from probe.report.html.page import assemble, figure, section
+from probe.report.html.sections import groups_table, remarks
+from probe.report.text import format
+from probe.report.text.format import gain_interval, gained, percent
+from probe.report.text.improvement import as_result, searched
+from probe.system.safe_text import visible
+
+Report = Mapping[str, Any]
+
+
+def render(report: Report, *, keep: Path | None = None) -> str:
+    """One self-contained file, like the page of a run."""
+    report = visible(report)
+    shown = list(charts(report))
+    tested = list(test_charts(report))
+    headline = element("p", text(report["sentence"]), cls="sentence")
+    if report["remarks"]:
+        headline += remarks(report["remarks"])
+    body = [
+        element("section", headline, aria_label="Result"),
+        section("levers", "What was tried", _levers(report) + "".join(map(figure, shown))),
+        section("test", "On the test images", "".join(map(figure, tested)) + groups_table(as_result(report))),
+        section("recipe", "The chosen recipe", element("pre", text(report["chosen"]["yaml"]))),
+    ]
+    title = f"What helps the hard classes of {format.data(report['data'])}"
+    return assemble(title, text(searched(report)), body, [*shown, *tested], keep=keep)
+
+
+def _levers(report: Report) -> str:
+    heading = ["lever", "hard, points", "95 %", "all, points", "seconds", "kept", "chosen"]
+    rows = []
+    for row in report["levers"]:
+        gain = row["gain"]
+        cells = ["", "", "", ""]
+        if gain is not None:
+            hard = gain["hard"]
+            tone = format.TONE[format.verdict(hard)]
+            cells = [
+                element("span", gained(hard), cls=tone),
+                gain_interval(hard["ci"]),
+                gained(gain["overall"]),
+                f"{row['seconds']:.0f}",
+            ]
+        rows.append([text(row["name"]), *cells, "kept" if row["kept"] else text(row["why"]), text(row["chosen"])])
+    note = (
+        "Each lever on top of those kept before it, judged by cross-fitted predictions of training images: "
+        "no test image had a part. Intervals are for one lever each, not corrected for the number of levers."
+    )
+    return element("p", text(note), cls="note") + element(
+        "div", table(heading, rows, caption="Levers, in the order they were tried"), cls="scroll", tabindex="0"
+    )
+
+
+def charts(report: Report) -> Iterator[Chart]:
+    """The charts of the search."""
+    yield frontier(report)
+
+
+def test_charts(report: Report) -> Iterator[Chart]:
+    """The charts of the test images; none where nothing was kept."""
+    if report["gain"] is not None:
+        result = as_result(report)
+        yield group_gains(result)
+        yield class_gains(result)
+
+
+def frontier(report: Report) -> Chart:
+    """Overall accuracy against accuracy on hard classes, a dot for every lever, a line along the frontier."""
+    columns = {"lever": "lever", "overall": "all images %", "hard": "hard classes %", "what": "what"}
+    points = [("plain probe", report["judged"]["plain"], "kept")]
+    points += [(r["name"], r["accuracy"], "kept" if r["kept"] else "not kept") for r in report["levers"] if r["accuracy"]]
+    rows = [(name, _rounded(a["overall"]), _rounded(a["hard"]), what) for name, a, what in points]
+    best = -1.0
+    for name, overall, hard, _ in sorted(rows, key=lambda row: (-row[1], -row[2])):
+        if hard > best:
+            best = hard
+            rows.append((name, overall, hard, "frontier"))
+    axes = {"x": quantity("overall", "all images, accuracy %"), "y": quantity("hard", "hard classes, accuracy %")}
+    line = "datum.what === 'frontier'"
+    return Chart(
+        "frontier",
+        "Hard classes against all images",
+        "Every lever on top of what was kept before it, on held-out training images. Up is better for hard classes, "
+        "right for all; the line joins what no other lever beats in both.",
+        columns,
+        rows,
+        {
+            "width": "container",
+            "height": HEIGHT + 60,
+            "encoding": axes,
+            "layer": [
+                {
+                    "transform": [{"filter": line}],
+                    "mark": {"type": "line", "strokeDash": [4, 3]},
+                    "encoding": {"order": {"field": "overall", "type": "quantitative"}},
+                },
+                {
+                    "transform": [{"filter": f"!({line})"}],
+                    "mark": {"type": "point", "size": 90, "opacity": 1},
+                    "encoding": {"color": series("what", ["kept", "not kept"]), "tooltip": hint(columns)},
+                },
+                {
+                    "transform": [{"filter": f"!({line})"}],
+                    "mark": {"type": "text", "align": "left", "dx": 8, "fontSize": 11, "limit": 180},
+                    "encoding": {"text": {"field": "lever", "type": "nominal"}},
+                },
+            ],
+        },
+    )
+
+
+def _rounded(fraction: float) -> float:
+    return float(percent(fraction, 3))

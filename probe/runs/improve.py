@@ -1,0 +1,195 @@
+"""`probe improve`: what helps the hard classes of this data set, found on training images, told by test images.
+
+It starts from the plain probe and tries levers from cheap to dear (`probe.runs.levers`), each on top of those that were
+kept (`probe.runs.lever_search`). A lever is kept if hard classes clearly gain by it on held-out training images
+(`probe.runs.judgement`) and the mean per class stays within the budget of the plain probe's. Test images are read once,
+at the end, for the plain probe and for what was chosen: their gain is the claim, whatever the search believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backbones import catalogue
+from probe.errors import UserError
+from probe.evaluation.summary import EvaluationSet, gain_over, summarise
+from probe.recipe import Recipe
+from probe.recipe.schema import SelectConfig
+from probe.report.html import improvement as page
+from probe.report.text import format
+from probe.runs import groups, levers, table
+from probe.runs.folder import PAGE, RECIPE
+from probe.runs.judgement import FOLDS, TrainingImages
+from probe.runs.lever_search import STATISTICS, Memory, Search, Step
+from probe.runs.naming import slug
+from probe.runs.run import Run, run
+from probe.system import checksums
+from probe.system.atomic import staged_folder, write_atomic
+from probe.system.cache_dir import OTHER_RUN, check_owner
+from probe.system.safe_text import one_line
+
+SCHEMA = 1
+FILE = "improve.json"
+MINUTES = 20.0
+PLAIN = "plain probe"
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """Where it was written, and what improve.json says."""
+
+    folder: Path
+    report: dict[str, Any]
+
+
+def improve(
+    recipe: Recipe,
+    *,
+    minutes: float = MINUTES,
+    backbones: Sequence[str] | None = None,
+    cache: Path | None = None,
+    out: Path = Path("runs"),
+) -> Improvement:
+    """Search, read the test images once, and write `out/<slug>/`.
+
+    The budget is `recipe.select.budget`. `backbones` may be added to the recipe's own, by default those whose weights
+    an installed package has brought. Killed and called again, it goes on with the levers that are left.
+    """
+    plain, budget = start(recipe), recipe.select.budget
+    further = levers.installed() if backbones is None else list(backbones)
+    folder = out / _name(plain, budget, further)
+    work = folder.with_name(f".{folder.name}")
+    check_owner(folder, work, way_out=OTHER_RUN)
+
+    images = TrainingImages(plain, cache)
+    prints = [images.data[name].fingerprint for name in images.data.splits]
+    memory = Memory(work, digest=hashlib.sha256(" ".join([folder.name, *prints]).encode()).hexdigest())
+    search = Search(images, memory, budget=budget, seconds=60 * minutes, backbones=further, tell=_tell)
+    steps = search.run()
+
+    runs = [run(chosen, cache=cache, out=out) for chosen in {r.digest: r for r in (plain, search.best)}.values()]
+    report = {
+        "schema": SCHEMA,
+        "backbone": plain.backbone.name,
+        "data": plain.data.name,
+        "budget": budget,
+        "minutes": minutes,
+        **_tested(runs),
+        "levers": [_row(step) for step in steps],
+        "judged": {"images": len(images.fold), "folds": FOLDS, "plain": search.base},
+        "seconds": memory.seconds,
+    }
+    report["chosen"] |= {"recipe": str(folder / RECIPE), "yaml": search.best.to_yaml()}
+    report |= {"sentence": sentence(report), "remarks": _remarks(runs)}
+    report = json.loads(json.dumps(report, allow_nan=False))
+    write(folder, report, search.best, cache)
+    shutil.rmtree(work, ignore_errors=True)
+    return Improvement(folder, report)
+
+
+def names(given: Sequence[str]) -> list[str] | None:
+    """`("a b", "c")` as a, b, c, each a known backbone; None for nothing."""
+    found = [name for words in given for name in words.split()]
+    for name in found:
+        catalogue.find(name)
+    return found or None
+
+
+def start(recipe: Recipe) -> Recipe:
+    """The plain probe of a recipe, which the search starts from."""
+    if recipe.trains or recipe.solver.name != "lbfgs" or recipe.from_scratch:
+        raise UserError("improve starts from the plain probe: leave --finetune, --solver and train settings out")
+    return recipe.plain.model_copy(update={"select": SelectConfig()})
+
+
+def _name(plain: Recipe, budget: float, further: Sequence[str]) -> str:
+    """The folder's name: readable, and unique to what is searched for and with."""
+    words = slug(plain).rsplit("-", 2)[0]
+    key = " ".join([plain.digest, f"{budget:g}", *further])
+    return f"{words}-improve-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+
+
+def _tell(step: Step) -> None:
+    said = "kept" if step.kept else step.why
+    if step.gain is not None:
+        hard = step.gain["hard"]
+        said = f"{format.gained(hard)} points on hard classes ({format.gain_interval(hard['ci'])}): {said}"
+    print(one_line(f"{step.name}: {said}"), file=sys.stderr)
+
+
+def _row(step: Step) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "kept": step.kept,
+        "gain": None if step.gain is None else {name: step.gain[name] for name in STATISTICS},
+        "accuracy": step.accuracy,
+        "seconds": step.seconds,
+        "chosen": "" if step.judgement is None else step.judgement.chosen,
+        "why": step.why,
+    }
+
+
+def _tested(runs: Sequence[Run]) -> dict[str, Any]:
+    """The blocks of the test images: the plain probe, what was chosen, and its gain, by the plain probe's groups."""
+    first = runs[0].result
+    block = {"groups_by": first["groups_by"], "baseline": first["test"]}
+    if len(runs) == 1:
+        return {**block, "chosen": {"run": runs[0].folder.name, "test": first["test"]}, "gain": None, "versus": None}
+    found = table.paired([r.folder for r in runs])
+    names = found.class_names
+    eval_set = EvaluationSet(found.labels, names, groups.of_result(first, names))
+    base, chosen = found.outcomes
+    versus = {**gain_over(chosen, base, eval_set), "method": PLAIN, "how": None, "run": runs[0].folder.name}
+    return {
+        **block,
+        "chosen": {"run": runs[1].folder.name, "test": summarise(chosen, eval_set)},
+        "gain": versus["gain"],
+        "versus": versus,
+    }
+
+
+def sentence(report: dict[str, Any]) -> str:
+    """What was found, in one honest sentence."""
+    tried = sum(row["gain"] is not None for row in report["levers"])
+    if report["gain"] is None:
+        return (
+            f"Nothing helps: of {format.plural(tried, 'lever')} none clearly raises the hard classes "
+            "on held-out training images."
+        )
+    hard, every = report["gain"]["hard"], report["gain"]["overall"]
+    figures = (
+        f"{format.gained(hard)} points on the hard third (95 %: {format.gain_interval(hard['ci'])}), "
+        f"{format.gained(every)} overall"
+    )
+    kept = [row for row in report["levers"] if row["kept"]]
+    parts = ", ".join(f'"{row["name"]}" {format.gained(row["gain"]["hard"])}' for row in kept)
+    found = f"on held-out training images the hard third had gained by {parts}"
+    if format.verdict(hard) == "better":
+        return f"{figures}; {found}."
+    return f"Nothing helps clearly on the test images: {figures}; {found}."
+
+
+def _remarks(runs: Sequence[Run]) -> list[str]:
+    """What to keep in mind: everything the run of the chosen recipe says about itself."""
+    said = format.remarks(runs[-1].result)
+    if len(runs) > 1:
+        said.append(
+            "hard classes are those of the plain probe's run; the run of the chosen recipe ranks its own"
+        )
+    return said
+
+
+def write(folder: Path, report: dict[str, Any], chosen: Recipe, cache: Path | None) -> None:
+    """The folder, whole or not at all: improve.json, the chosen recipe and the page."""
+    with staged_folder(folder) as staged:
+        write_atomic(staged / FILE, json.dumps(report, indent=2, allow_nan=False))
+        write_atomic(staged / RECIPE, chosen.to_yaml())
+        checksums.record(staged, {FILE, RECIPE})
+        write_atomic(staged / PAGE, page.render(report, keep=cache))

@@ -1,0 +1,187 @@
+"""How good a recipe is, by its training images alone: every one predicted by a head that has not seen it.
+
+`probe improve` judges levers here; test images are no part of it. What a recipe leaves open (l2, a range of a method's
+parameter) is chosen for each fold by the images of the other folds, so that no image judges a choice it had a part in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.data import Dataset, stratified_holdout
+from probe.errors import UserError
+from probe.evaluation.groups import folds
+from probe.evaluation.judging import Judge, Objective
+from probe.probing.candidates import Candidate, CrossFit, crossfit_candidates
+from probe.probing.problem import ProbeProblem
+from probe.recipe import Recipe
+from probe.runs.inputs import RunInputs, gather, load_data, pose
+
+FOLDS = 5
+SEED = 0  # of the folds: those of a run's first seed, so that it makes the same choice
+TEST = "test"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the held-out predictions of a recipe's heads are worth, image by image."""
+
+    correct: NDArray[np.bool_]  # n
+    judged: NDArray[np.bool_]  # n: which images were predicted; all, except where a training would take too long
+    chosen: str  # what was chosen by all folds together, in words; empty where nothing was open
+    seconds: float
+
+    def stored(self) -> dict[str, Any]:
+        """As plain values, for a file."""
+        bits = {name: np.packbits(getattr(self, name)).tobytes().hex() for name in ("correct", "judged")}
+        return {**bits, "images": len(self.correct), "chosen": self.chosen, "seconds": self.seconds}
+
+    @classmethod
+    def restored(cls, row: dict[str, Any]) -> Judgement:
+        """The inverse of `stored`."""
+        correct, judged = (
+            np.unpackbits(np.frombuffer(bytes.fromhex(row[name]), np.uint8), count=row["images"]).astype(bool)
+            for name in ("correct", "judged")
+        )
+        return cls(correct, judged, row["chosen"], row["seconds"])
+
+
+class TrainingImages:
+    """The images that judge, their folds, and the groups of their classes by the plain probe."""
+
+    def __init__(self, plain: Recipe, cache: Path | None) -> None:
+        self.plain, self.cache = plain, cache
+        whole = load_data(plain, cache)
+        parts = {name: split for name, split in whole.by_name.items() if name != TEST}
+        self.data: Dataset = replace(whole, by_name=parts)
+        self.ids: Sequence[str] = ()
+
+    @cached_property
+    def fold(self) -> NDArray[np.int64]:
+        """n: the fold of each image, as the plain probe's inputs order them."""
+        return folds(self._plain.problem.labels, FOLDS, SEED)
+
+    @cached_property
+    def _plain(self) -> CrossFit:
+        _, problem = self.posed(self.plain)
+        self.ids = tuple(problem.ids or ())
+        return CrossFit(problem, folds(problem.labels, FOLDS, SEED))
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Groups that the plain probe's held-out predictions rank, for each fold by the others."""
+        return self._plain.judge
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """K: the images of each class."""
+        return np.bincount(self.judge.labels, minlength=self.judge.num_classes)
+
+    def posed(self, recipe: Recipe) -> tuple[RunInputs, ProbeProblem]:
+        """The features of the training images, extracted where they are missing, and the problem they pose."""
+        inputs = gather(recipe, cache=self.cache, data=self.data)
+        problem = pose(recipe, inputs)
+        if self.ids and tuple(problem.ids or ()) != self.ids:
+            raise UserError("these features are not of the same training images as the plain probe's")
+        return inputs, problem
+
+    def judgement(self, recipe: Recipe, work: Path) -> Judgement:
+        """The held-out predictions of a recipe's heads; `work` is for the checkpoints of trainings."""
+        begin = time.perf_counter()
+        how = _tuned if recipe.finetune else _by_sgd if recipe.trains else _solved
+        correct, judged, chosen = how(self, recipe, work)
+        return Judgement(correct, judged, chosen, time.perf_counter() - begin)
+
+
+Judged = tuple[NDArray[np.bool_], NDArray[np.bool_], str]
+
+
+def _solved(images: TrainingImages, recipe: Recipe, work: Path) -> Judged:
+    """By the exact solver: one cross-fit of all candidates serves every fold's choice."""
+    plain = recipe.digest == images.plain.digest
+    crossfit = images._plain if plain else CrossFit(images.posed(recipe)[1], images.fold)
+    objective = Objective.of(recipe.select.name, crossfit.problem.metric, recipe.select.budget)
+    tried = crossfit_candidates(crossfit, recipe.method.points(), recipe.solver, objective)
+    predicted = np.empty(len(images.fold), dtype=np.int64)
+    for part in range(FOLDS):
+        held = images.fold == part
+        predicted[held] = _best_by_others(crossfit, tried.candidates, objective, part).predicted[held]
+    return predicted == crossfit.labels, np.ones(len(predicted), dtype=bool), _in_words(recipe, tried.chosen)
+
+
+def _best_by_others(
+    crossfit: CrossFit, candidates: Sequence[Candidate], objective: Objective, part: int
+) -> Candidate:
+    """The candidate that is best on all images but those of one fold."""
+    others = crossfit.fold != part
+    right, confidence = crossfit.reference_values
+    fold = np.unique(crossfit.fold[others], return_inverse=True)[1]
+    judge = Judge.ranked(
+        crossfit.labels[others], crossfit.problem.num_classes, fold, right[others], confidence[others]
+    )
+    scores = [judge.scores(crossfit.correct(c)[others], objective.statistics) for c in candidates]
+    return candidates[objective.best(scores, [c.l2 for c in candidates])]
+
+
+def _in_words(recipe: Recipe, chosen: Candidate) -> str:
+    """`power 0.667, l2 12`: what was open, and what it became."""
+    open_ = [key for key in recipe.method.params if isinstance(recipe.method.params[key], list)]
+    values = {key: chosen.method.params[key] for key in open_} | {"l2": chosen.l2}
+    return ", ".join(f"{key} {value:.3g}" for key, value in values.items())
+
+
+def _by_sgd(images: TrainingImages, recipe: Recipe, work: Path) -> Judged:
+    """A training on the features for each fold, without its images."""
+    from probe.train.sgd import probe_sgd
+
+    _, problem = images.posed(recipe)
+    correct = np.zeros(problem.images, dtype=bool)
+    for part, kept, held in _parts(images.fold):
+        inner = stratified_holdout(problem.labels[kept], recipe.data.val_fraction, SEED)[1]
+        fit = probe_sgd(
+            problem.only(kept),
+            recipe.method,
+            recipe.solver,
+            inner,
+            settings=recipe.train,
+            folder=work / f"fold-{part}",
+        )
+        scores = problem.scores(fit.head, held)
+        correct[held] = scores.argmax(dim=1).numpy() == problem.labels[held]
+    return correct, np.ones(problem.images, dtype=bool), ""
+
+
+def _parts(fold: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+    for part in range(FOLDS):
+        yield part, np.flatnonzero(fold != part), np.flatnonzero(fold == part)
+
+
+def _tuned(images: TrainingImages, recipe: Recipe, work: Path) -> Judged:
+    """One training, without the first fold, whose images take the place of test images."""
+    from probe.train.finetuning import finetune
+
+    _, problem = images.posed(recipe.model_copy(update={"finetune": False}))
+    sizes = {name: len(images.data[name]) for name in images.data.splits}
+    starts = dict(zip(sizes, np.cumsum([0, *sizes.values()]), strict=False))
+    held = np.flatnonzero((images.fold == 0) & (np.arange(len(images.fold)) < sizes["train"]))
+    kept = np.setdiff1d(np.arange(len(images.fold)), held)
+    parts = {
+        name: images.data[name].subset(kept[(kept >= at) & (kept < at + sizes[name])] - at, name)
+        for name, at in starts.items()
+    }
+    data = replace(images.data, by_name={**parts, TEST: images.data["train"].subset(held, TEST)})
+    inner = stratified_holdout(problem.labels[kept], recipe.data.val_fraction, SEED)[1]
+    tuned = finetune(recipe, data, inner, folder=work / "fold-0", pose=lambda _: problem.only(kept))
+    correct = np.zeros(problem.images, dtype=bool)
+    correct[held] = tuned.scores.argmax(dim=1).numpy() == problem.labels[held]
+    judged = np.zeros(problem.images, dtype=bool)
+    judged[held] = True
+    return correct, judged, ""
