@@ -198,7 +198,7 @@ def inner_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int
     from probe import methods
     from probe.probing.settings import LossChoice
 
-    return problem.loss(LossChoice(*methods.catalogue.resolve(method.name, method.params)[1]), rows)
+    return problem.loss(LossChoice(*methods.catalogue.given_to(method.name, method.params)[1]), rows)
 
 
 class FrozenLoss(AdjustedCrossEntropy):
@@ -244,7 +244,7 @@ def _with_frequency(
     from probe.recipe import MethodConfig as Choice
     from probe.recipe.grammar import INNER
 
-    loss = LossChoice(*methods.catalogue.resolve(method.name, method.params)[1])
+    loss = LossChoice(*methods.catalogue.given_to(method.name, method.params)[1])
     filled = with_frequency(problem, loss, solver, held)
     if filled is loss:
         return method
