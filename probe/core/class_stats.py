@@ -2,7 +2,7 @@
 
 For class k with samples h_i:   mu_k = mean h_i,   |s_k|^2 = mean |h_i - mu_k|^2   (the paper's notation).
 Both are kept as the squared norms `mean_norm2` and `spread2` (K numbers each). For the Euclidean norm their
-sum is the class's mean of |h|^2, which is all that MR²'s margins see.
+sum is the class's mean of |h|^2, which is all that the paper's MR² margins see.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from probe.core.ema import blend
 from probe.errors import UserError
 
 PIECE = 2**22  # numbers read at a time: 32 MB in float64
+GROWTH = 4.0  # of a class's running statistic that a batch may count for, where outliers are held back
 
 
 @dataclass(frozen=True)
@@ -70,30 +71,53 @@ class ClassStats:
 
     @classmethod
     def from_features(
-        cls, X: Any, y: Any, num_classes: int, p: float = 2.0, *, across_processes: bool = False
+        cls,
+        X: Any,
+        y: Any,
+        num_classes: int,
+        p: float = 2.0,
+        *,
+        across_processes: bool = False,
+        robust: bool = False,
     ) -> ClassStats:
         """One pass in bounded memory, in float64, whatever the order of the rows.
 
         X is an N x D tensor, array or feature matrix, y holds N labels. Classes without rows get zeros. A
         norm other than p = 2 needs a second pass, because it is not a sum of moments. With `across_processes`
-        every process gives its own part of the rows and all get the statistics of the whole.
+        every process gives its own part of the rows and all get the statistics of the whole. `robust` holds
+        outliers back (`probe.core.robust_stats`); it takes a few passes, and all rows in one process.
         """
         y = torch.as_tensor(y)
         _check(X, y, num_classes)
+        if robust:
+            if across_processes:
+                raise UserError("robust statistics need all rows in one process; gather them first")
+            return cls._robust(X, y, num_classes, p)
         count, mean, scatter = _accumulate(X, y, num_classes)
         if across_processes:
             count, mean, scatter = _joined(count, mean, scatter)
         if p != 2:
             scatter = mean.new_zeros(num_classes)
-            for rows, labels in _blocks(X, y):
+            for rows, labels in blocks(X, y):
                 distances = squared_norm(rows - mean.index_select(0, labels), p)
                 scatter.index_add_(0, labels, distances)
             scatter = collectives.total(scatter) if across_processes else scatter
-        stats = cls(count, squared_norm(mean, p), scatter / count.clamp(min=1), mean, float(p))
-        bad = (~stats.second_moment.isfinite()).nonzero().flatten().tolist()
+        return cls(count, squared_norm(mean, p), scatter / count.clamp(min=1), mean, float(p)).checked()
+
+    @classmethod
+    def _robust(cls, X: Any, y: Tensor, num_classes: int, p: float) -> ClassStats:
+        from probe.core.robust_stats import winsorised
+
+        mean, spread2 = winsorised(X, y, num_classes, p)
+        count = torch.bincount(y, minlength=num_classes).to(spread2)
+        return cls(count, squared_norm(mean, p), spread2, mean, float(p)).checked()
+
+    def checked(self) -> ClassStats:
+        """The same, if every number is finite."""
+        bad = (~self.second_moment.isfinite()).nonzero().flatten().tolist()
         if bad:
             raise UserError(f"the features of class {bad[0]} are not finite; extract them again")
-        return stats
+        return self
 
 
 def _check(X: Any, y: Tensor, num_classes: int) -> None:
@@ -105,7 +129,7 @@ def _check(X: Any, y: Tensor, num_classes: int) -> None:
         raise UserError(f"labels run from {int(y.min())} to {int(y.max())}, but num_classes is {num_classes}")
 
 
-def _blocks(X: Any, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def blocks(X: Any, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Pieces of X, which may be memory-mapped, with their labels."""
     size = max(1, PIECE // X.shape[1])
     start = 0
@@ -120,7 +144,7 @@ def _accumulate(X: Any, y: Tensor, num_classes: int) -> tuple[Tensor, Tensor, Te
     """Counts, means and sums of squared distances to the mean; pieces are merged by Chan's update,
     which never subtracts two large sums, so it is stable for features far from zero."""
     count = mean = scatter = torch.empty(0)
-    for rows, labels in _blocks(X, y):
+    for rows, labels in blocks(X, y):
         if mean.numel() == 0:
             count = rows.new_zeros(num_classes)
             mean = rows.new_zeros(num_classes, rows.shape[1])
@@ -188,7 +212,8 @@ class RunningStats(StatisticsModule):
                     in a batch the two are biased by |s_k|^2/m, upwards and downwards (their sum is not).
     kind "moments"  averages mu_k and mean |h|^2 and forms the norms from those, so the bias all but vanishes.
 
-    A class's first batch is copied; classes that are absent keep their values.
+    A class's first batch is copied; classes that are absent keep their values. `robust`: a batch counts for at
+    most GROWTH times what is known of a class (kind "norms"), so that a single image cannot own a statistic.
     """
 
     mean_norm2: Tensor
@@ -197,11 +222,19 @@ class RunningStats(StatisticsModule):
     first: Tensor
     second: Tensor
 
-    def __init__(self, num_classes: int, *, ema: float = 0.9, p: float = 2.0, kind: str = "norms") -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        ema: float = 0.9,
+        p: float = 2.0,
+        kind: str = "norms",
+        robust: bool = False,
+    ) -> None:
         super().__init__()
         if kind == "moments" and p != 2:
-            raise UserError(f'statistics "moments" exist for p = 2 only, not p = {p:g}; use "norms"')
-        self.ema, self.p, self.kind = ema, p, kind
+            raise UserError(f'averages of "moments" exist for p = 2 only, not p = {p:g}; use "norms"')
+        self.ema, self.p, self.kind, self.robust = ema, p, kind, robust
         self.register_buffer("mean_norm2", torch.zeros(num_classes))
         self.register_buffer("spread2", torch.zeros(num_classes))
         self.register_buffer("seen", torch.zeros(num_classes, dtype=torch.bool))
@@ -209,15 +242,23 @@ class RunningStats(StatisticsModule):
             self.register_buffer("first", torch.zeros(num_classes, 0))
             self.register_buffer("second", torch.zeros(num_classes))
 
+    @property
+    def mean_spread(self) -> Tensor:
+        """sbar, the mean spread of the classes seen so far."""
+        return self.spread2.sum() / self.seen.sum().clamp(min=1)
+
     @torch.no_grad()
-    def fix(self, stats: ClassStats) -> None:
-        """Use exact statistics of the training set from now on."""
+    def start(self, stats: ClassStats) -> None:
+        """Begin with exact statistics of the training set, in place of the first batches'."""
         if stats.p != self.p:
             raise UserError(f"the statistics have p = {stats.p:g}, but this loss uses p = {self.p:g}")
         if len(stats.count) != len(self.seen):
             raise UserError(f"the statistics have {len(stats.count)} classes, the loss {len(self.seen)}")
-        self.mean_norm2, self.spread2 = stats.mean_norm2.clone(), stats.spread2.clone()
-        self.seen = stats.count > 0
+        device = self.seen.device
+        self.mean_norm2, self.spread2 = stats.mean_norm2.to(device).clone(), stats.spread2.to(device).clone()
+        self.seen = (stats.count > 0).to(device)
+        if self.kind == "moments" and stats.mean is not None:
+            self.first, self.second = stats.mean.to(device).clone(), stats.second_moment.to(device).clone()
 
     @torch.no_grad()
     def update(self, groups: Groups, features: Tensor, distances: Tensor | None = None) -> None:
@@ -232,6 +273,9 @@ class RunningStats(StatisticsModule):
             self._update_moments(groups, features)
         else:
             mean_norm2, spread2 = self._norms(groups, features, distances)
+            if self.robust:
+                mean_norm2 = self._held_back(mean_norm2, self.mean_norm2[k], self.seen[k])
+                spread2 = self._held_back(spread2, self.spread2[k], self.seen[k])
             blend(self.mean_norm2, self.seen, k, mean_norm2, self.ema)
             blend(self.spread2, self.seen, k, spread2, self.ema)
         self.seen[k] = True
@@ -244,6 +288,10 @@ class RunningStats(StatisticsModule):
         return squared_norm(means, self.p), groups.means(
             squared_norm(groups.centred(features, means), self.p)
         )
+
+    @staticmethod
+    def _held_back(new: Tensor, old: Tensor, seen: Tensor) -> Tensor:
+        return torch.where(seen & (old > 0), torch.minimum(new, (GROWTH * old).to(new)), new)
 
     def _update_moments(self, groups: Groups, features: Tensor) -> None:
         k = groups.classes

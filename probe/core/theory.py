@@ -5,7 +5,8 @@ norm at most Lambda, the class-sensitive term of the bound is
 
     4 sqrt(2) Lambda K / sqrt(N) * sqrt( sum_k m_k / gamma_k^2 ).
 
-At a fixed mean margin it is smallest where gamma_k is proportional to m_k^(1/3).
+At a fixed mean margin it is smallest where gamma_k is proportional to m_k^(1/3). Other statistics and powers
+make other margins of the same mean: `margins`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,47 @@ def optimal_margins(moments: Tensor, *, mean_margin: float = 1.0) -> Tensor:
     >>> optimal_margins(torch.tensor([1.0, 8.0]))
     tensor([0.6667, 1.3333])
     """
-    roots = moments.clamp(min=0).pow(1 / 3)
-    level = roots.mean()
+    return margins(moments, mean_margin=mean_margin)
+
+
+def margins(
+    statistic: Tensor,
+    *,
+    power: float = 1 / 3,
+    mean_margin: float = 1.0,
+    cap: float | None = None,
+    among: Tensor | None = None,
+) -> Tensor:
+    """K margins of the given mean, proportional to a power of K numbers.
+
+    `cap` is the largest allowed margin over the mean: what exceeds it goes to the others in proportion.
+    `among` are K booleans, the classes that count (None: all); the margins of the others mean nothing.
+
+    >>> margins(torch.tensor([1.0, 1.0, 6.0]), power=1.0, cap=1.5)
+    tensor([0.7500, 0.7500, 1.5000])
+    """
+    roots = statistic.clamp(min=0).pow(power)
+    count = torch.tensor(float(len(roots)), dtype=roots.dtype, device=roots.device)
+    if among is not None:
+        roots, count = torch.where(among, roots, 0), among.to(roots).sum().clamp(min=1)
+    level = roots.sum() / count
     # All features zero: no class differs from another, so no margin may either.
-    return mean_margin * torch.where(level > 0, roots / level, 1)
+    shares = torch.where(level > 0, roots / level, 1)
+    return mean_margin * (shares if cap is None else _capped(shares, count, cap))
+
+
+def _capped(shares: Tensor, count: Tensor, cap: float) -> Tensor:
+    """min(a * share, cap), with the factor a that makes their sum `count` again.
+
+    With the j largest at the cap, a_j = (count - j cap) / sum of the others; the right j is the smallest one
+    that leaves none of the others above it.
+    """
+    falling = shares.sort(descending=True).values
+    others = falling.flip(0).cumsum(0).flip(0)
+    j = torch.arange(len(falling), device=falling.device)
+    factor = (count - j * cap) / others.clamp(min=torch.finfo(falling.dtype).tiny)
+    fits = factor * falling <= cap * (1 + 1e-6)
+    return (factor[fits.int().argmax()] * shares).clamp(max=cap)
 
 
 def class_terms(stats: ClassStats, margins: Tensor) -> Tensor:

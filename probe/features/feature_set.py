@@ -41,11 +41,14 @@ class FeatureSet:
         """K, whether or not every class has images here."""
         return len(self.class_names)
 
-    def class_stats(self, p: float = 2.0) -> ClassStats:
-        """Exact count, mean norm and spread of every class, in one pass over the shards."""
+    def class_stats(self, p: float = 2.0, *, robust: bool = False) -> ClassStats:
+        """Exact count, mean norm and spread of every class, in one pass over the shards.
+
+        `robust` holds outliers back, in a few passes.
+        """
         from probe.core.class_stats import ClassStats
 
-        return ClassStats.from_features(self.X, self.y, self.num_classes, p=p)
+        return ClassStats.from_features(self.X, self.y, self.num_classes, p=p, robust=robust)
 
     def select(self, indices: Sequence[int] | NDArray[Any]) -> FeatureSet:
         """A view of some rows, by position or mask; no feature is copied."""

@@ -14,7 +14,7 @@ from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
 from probe.core.class_stats import ClassStats, StatisticsModule
 from probe.errors import UserError
-from probe.losses.spec import LossSpec
+from probe.losses.spec import LossSpec, NeededStats
 
 # How far beyond 1 a cosine can be rounded. float32 may come from a product in TF32 or bfloat16, both of which
 # round after two to three digits.
@@ -101,12 +101,16 @@ class Loss(StatisticsModule, ABC):
 
     constant_adjustment = True  # is `adjustment` that of the whole training, or does it move with it?
     sample_mean = False  # is it a mean over samples, whose own losses `losses` gives?
+    uses_partners = False  # does a sample's loss look at the others of its class in the batch?
+    together = 1  # images of one class that a batch should hold, where classes are many; 1: it does not matter
+    ramps = False  # does its own term grow from nothing over the warm-up? See `set_strength`
     degenerate_remark = "every class is treated alike, so it cannot differ from cross-entropy"
 
     def __init__(self, classes: ClassInfo) -> None:
         super().__init__()
         self.spec = classes.spec
         self.num_classes = classes.num_classes
+        self.strength = 1.0  # of its own term, beside cross-entropy
         self._calls = 0
 
     @property
@@ -139,6 +143,18 @@ class Loss(StatisticsModule, ABC):
     def scores(self, features: Tensor) -> Tensor:
         """N x K logits of a loss that is a classifier itself (`spec.owns_head`), from N x D features."""
         raise NotImplementedError(f"{self.name} owns no classifier")
+
+    def wanted_stats(self) -> NeededStats | None:
+        """Which class statistics of the training set, as the network sees it before its first step, it starts
+        from (`prepare`); None: the first batches are enough."""
+        return None
+
+    def prepare(self, stats: ClassStats) -> None:
+        """Start from these statistics, the wanted ones; called before a training's first step."""
+
+    def set_strength(self, fraction: float) -> None:
+        """How much of its own term acts, 0 to 1: a training loop raises it over its warm-up."""
+        self.strength = fraction if self.ramps else 1.0
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Called by a training loop before each epoch, for losses with a schedule."""

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from probe.errors import UserError, nearest
-from probe.losses.spec import FEATURE_SIZE, HELD_OUT_FREQUENCY, NORM_ORDER, LossSpec, Parameter
+from probe.losses.margin_rows import MARGIN_ROWS, UNIT
+from probe.losses.spec import FEATURE_SIZE, HELD_OUT_FREQUENCY, LossSpec, Parameter
 
 CAO19 = "Cao et al., Learning Imbalanced Datasets with LDAM Loss, NeurIPS 2019"
 CUI19 = "Cui et al., Class-Balanced Loss, CVPR 2019"
-MR2 = "Zhu et al., Reducing Class-Wise Performance Disparity via Margin Regularization, ICLR 2026"
 COSINE = "acts, but a cosine head is not convex: train it by SGD"
 CONSTANT = "its term is constant without a trainable encoder or adapter: the probe is plain cross-entropy"
 BETA = Parameter("beta", 0.9999, "effective-number rate: 0 is plain, towards 1 is 1/count", 0, 0.9999999)
@@ -173,8 +173,9 @@ LOSSES: tuple[LossSpec, ...] = (
         "center", "center loss", "Wen et al., A Discriminative Feature Learning Approach, ECCV 2016",
         "representation:Center",
         (
-            Parameter("lam", 0.003, "weight of half the mean squared distance to the centre", 0),
+            Parameter("lam", 0.003, "weight of the mean squared distance to the centre over 2, or 2 sbar", 0),
             Parameter("alpha", 0.5, "step of the centres", 0, 1),
+            UNIT,
         ),
         needs=("features",), frozen="no effect", why=CONSTANT,
     ),
@@ -202,6 +203,7 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("alpha", 0.5, "weight of the spread within classes", 0),
             Parameter("beta", 0.5, "weight of the distance between centres", 0),
             Parameter("margin", 5.0, "wanted squared distance of the closest centres", 0),
+            UNIT,
         ),
         needs=("features",), frozen="no effect", why=CONSTANT,
     ),
@@ -213,49 +215,12 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("lam", 1.0, "weight next to cross-entropy", 0),
             Parameter("margin", 0.1, "epsilon of class k is margin / sqrt(prior)", 0),
             Parameter("ema", 0.9, "memory of the class prototypes; 0 uses the batch alone", 0, 0.9999999),
+            UNIT,
         ),
         needs=("features", "counts"), frozen="no effect", why=CONSTANT,
         balanced="cross-entropy plus the term with one epsilon",
     ),
-    LossSpec(
-        "elm", "embedding and logit margins",
-        "Jitkrittum et al., ELM: Embedding and Logit Margins for Long-Tail Learning, 2022", "margins:ELM",
-        (
-            Parameter("lam", 0.01, "weight of the embedding term", 0),
-            Parameter("alpha", "count", "how the embedding margin follows the class size",
-                      choices=("count", "sqrt-count", "prior", "sqrt-prior")),
-            Parameter("alpha_scale", 1.0, "factor on the embedding margin", 0),
-            Parameter("tau", 1.0, "how much of log prior is added to the logits"),
-        ),
-        needs=("features", "counts"), frozen="exact",
-        why="the embedding term is constant, so it is logit adjustment",
-        balanced="cross-entropy plus the embedding term with one margin",
-    ),
-    LossSpec(
-        "mr2", "margin regularisation", MR2, "margins:MR2",
-        (
-            Parameter("c", 1.0, "mean logit margin", 1e-6),
-            Parameter("lam", 0.1, "weight of the representation term", 0),
-            Parameter("ema", 0.9, "memory of the class statistics", 0, 0.9999999),
-            Parameter("p", 2.0, "order of the norm of mean and spread", 1, role=NORM_ORDER),
-            Parameter("statistics", "norms", "what is averaged over batches", choices=("norms", "moments")),
-        ),
-        needs=("features",), frozen="exact",
-        why="logistic regression with each row (bias included) divided by its class's margin",
-        balanced="designed for it; ignores counts",
-    ),
-    LossSpec(
-        "mr2-released", "margin regularisation, the released ImageNet form", MR2 + " (code)",
-        "margins:ReleasedMR2",
-        (
-            Parameter("lam", 0.1, "weight of the representation term", 0),
-            Parameter("ema", 0.999, "memory of the class statistics", 0, 0.9999999),
-            Parameter("p", 5.0, "order of the norm of mean and spread", 1, role=NORM_ORDER),
-        ),
-        needs=("features",), frozen="exact",
-        why="logistic regression with each row divided by its class's margin (5-norm statistics)",
-        balanced="designed for it; ignores counts",
-    ),
+    *MARGIN_ROWS,
     LossSpec(
         "dro", "distributionally robust optimisation over classes",
         "Sagawa et al., Distributionally Robust Neural Networks, ICLR 2020", "class_dro:DRO",

@@ -1,7 +1,9 @@
 """Terms on the features, next to cross-entropy: center, spread-out, range, DRO-LT; and SupCon alone.
 
 Each answers one question: what is the term on the joined batch? On several processes features are gathered
-with gradients, so that pairs across processes count.
+with gradients, so that pairs across processes count. Spread-out and SupCon use unit vectors, so the scale of
+the features does not matter to them; the others take squared distances as they are, or with `scale: spread`
+in units of twice the mean spread (`probe.losses.feature_scale`).
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from probe.core import collectives
-from probe.core.class_stats import Groups
+from probe.core.class_stats import ClassStats, Groups
 from probe.core.ema import blend
-from probe.losses.base import ClassInfo, Loss
+from probe.losses.base import ClassInfo, FitContext, Loss
+from probe.losses.feature_scale import FeatureScale
+from probe.losses.spec import NeededStats
 
 
 class WithTerm(Loss, ABC):
@@ -32,22 +36,52 @@ class WithTerm(Loss, ABC):
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
         plain = collectives.mean(F.cross_entropy(logits, targets, reduction="none"))
         features, everyone = collectives.gather(self._required(features), targets)
-        return plain + self.lam * self.term(features, everyone, Groups.of(everyone))
+        return plain + self.lam * self.strength * self.term(features, everyone, Groups.of(everyone))
 
 
-class WithCentres(WithTerm):
+class WithDistances(WithTerm, ABC):
+    """A term of squared distances, in the unit that `scale` says."""
+
+    def __init__(self, classes: ClassInfo, *, lam: float, scale: str) -> None:
+        super().__init__(classes, lam=lam)
+        self.scale = FeatureScale(classes, scale)
+        self.ramps = self.scale.free
+
+    def wanted_stats(self) -> NeededStats | None:
+        return self.scale.wanted_stats
+
+    def prepare(self, stats: ClassStats) -> None:
+        self.scale.start(stats)
+
+    def remarks(self, context: FitContext) -> list[str]:
+        return [*super().remarks(context), *self.scale.remarks]
+
+    def unit(self, features: Tensor, groups: Groups) -> Tensor:
+        """What squared distances of this batch are divided by."""
+        if self.training:
+            self.scale.look(features, groups)
+        return self.scale.unit(features, groups, move=self.training)
+
+
+class WithCentres(WithDistances, ABC):
     """A term around one point per class (K x D), a buffer that takes its size from the first batch."""
 
     centres: Tensor
     known: Tensor
 
-    def __init__(self, classes: ClassInfo, *, lam: float) -> None:
-        super().__init__(classes, lam=lam)
+    def __init__(self, classes: ClassInfo, *, lam: float, scale: str) -> None:
+        super().__init__(classes, lam=lam, scale=scale)
         means = None if classes.stats is None else classes.stats.mean
         k = classes.num_classes
         self.register_buffer("centres", torch.zeros(k, 0) if means is None else means.clone())
         known = torch.zeros(k, dtype=torch.bool) if classes.stats is None else classes.stats.count > 0
         self.register_buffer("known", known)
+
+    def prepare(self, stats: ClassStats) -> None:
+        super().prepare(stats)
+        if stats.mean is not None:
+            self.centres = stats.mean.to(self.known.device).clone()
+            self.known = (stats.count > 0).to(self.known.device)
 
     def grow(self, features: Tensor) -> None:
         """Size and dtype of this batch's features, at the first one."""
@@ -61,21 +95,35 @@ class Center(WithCentres):
 
     After the loss, in training mode, each centre of the batch moves by the paper's rule,
     c_k <- c_k - alpha sum_{i in k} (c_k - h_i) / (1 + m_k); no optimiser trains it. Centres start at 0.
+    With `scale: spread` it is CE + lam mean |h - c_y|^2 / (2 sbar), and centres start at the class means.
     """
 
-    def __init__(self, classes: ClassInfo, *, lam: float = 0.003, alpha: float = 0.5) -> None:
-        super().__init__(classes, lam=lam)
+    def __init__(
+        self, classes: ClassInfo, *, lam: float = 0.003, alpha: float = 0.5, scale: str = "none"
+    ) -> None:
+        super().__init__(classes, lam=lam, scale=scale)
         self.alpha = alpha
+
+    @torch.no_grad()
+    def _begin(self, features: Tensor, groups: Groups) -> None:
+        """A class without a centre takes the mean of its first batch; 0 would be far from all of them."""
+        k = groups.classes
+        known = self.known[k].unsqueeze(1)
+        self.centres[k] = torch.where(known, self.centres[k], groups.means(features).to(self.centres))
+        self.known[k] = True
 
     def term(self, features: Tensor, targets: Tensor, groups: Groups) -> Tensor:
         self.grow(features)
+        unit = self.unit(features, groups) if self.scale.free else 2 * self.unit(features, groups)
+        if self.scale.free and self.training:
+            self._begin(features, groups)
         centres = self.centres.to(features).index_select(0, targets)
         if self.training:
             with torch.no_grad():
                 k, size = groups.classes, groups.sizes.to(self.centres)
                 gap = groups.sums((centres - features).to(self.centres))
                 self.centres = self.centres.index_add(0, k, gap / (1 + size).unsqueeze(1), alpha=-self.alpha)
-        return (features - centres).square().sum(1).mean() / 2
+        return (features - centres).square().sum(1).mean() / unit
 
 
 class DROLT(WithCentres):
@@ -83,14 +131,21 @@ class DROLT(WithCentres):
 
     y is the class of i, the sum runs over the batch (i included, so the term is not negative), and eps_y =
     margin / sqrt(pi_y). Prototypes c are constants: means over batches with memory `ema`, moved before use.
+    With `scale: spread` the squared distances are divided by 2 sbar.
     """
 
     epsilon: Tensor
 
     def __init__(
-        self, classes: ClassInfo, *, lam: float = 1.0, margin: float = 0.1, ema: float = 0.9
+        self,
+        classes: ClassInfo,
+        *,
+        lam: float = 1.0,
+        margin: float = 0.1,
+        ema: float = 0.9,
+        scale: str = "none",
     ) -> None:
-        super().__init__(classes, lam=lam)
+        super().__init__(classes, lam=lam, scale=scale)
         self.ema = ema
         self.register_buffer("epsilon", margin * classes.prior.rsqrt(), persistent=False)
 
@@ -105,6 +160,7 @@ class DROLT(WithCentres):
             self._move(features.detach(), groups)
         # C x N squared distances of every sample to the prototypes of the classes present.
         distances = squared_distances(self.centres.to(features)[groups.classes], features)
+        distances = distances / self.unit(features, groups)
         other = targets != groups.classes.unsqueeze(1)
         epsilon = self.epsilon.to(features)[groups.classes].unsqueeze(1)
         pushed = torch.logsumexp(epsilon * other - distances, dim=1)
@@ -127,12 +183,15 @@ class SpreadOut(WithTerm):
         return first.square() + (second - 1 / features.shape[1]).clamp(min=0)
 
 
-class Range(WithTerm):
+class Range(WithDistances):
     """CE + lam (alpha sum_k H_k + beta max(0, margin - smallest squared distance of class means))
 
     H_k is the harmonic mean of the k largest squared distances within class k (Zhang et al. 2017); a class
     with fewer pairs uses those it has. Coincident samples count as a distance of almost 0, with finite slope.
+    With `scale: spread` all squared distances are divided by 2 sbar, and `margin` is in that unit.
     """
+
+    uses_partners = True
 
     def __init__(
         self,
@@ -143,12 +202,15 @@ class Range(WithTerm):
         alpha: float = 0.5,
         beta: float = 0.5,
         margin: float = 5.0,
+        scale: str = "none",
     ) -> None:
-        super().__init__(classes, lam=lam)
+        super().__init__(classes, lam=lam, scale=scale)
+        self.together = 4 if self.scale.free else 1
         self.k, self.alpha, self.beta, self.margin = int(k), alpha, beta, margin
 
     def term(self, features: Tensor, targets: Tensor, groups: Groups) -> Tensor:
-        return self.alpha * self.within(features, groups) + self.beta * self.between(features, groups)
+        scaled = features * self.unit(features, groups).rsqrt()
+        return self.alpha * self.within(scaled, groups) + self.beta * self.between(scaled, groups)
 
     def within(self, features: Tensor, groups: Groups) -> Tensor:
         """sum_k H_k."""
@@ -194,6 +256,8 @@ class SupCon(Loss):
     On unit features (Khosla et al. 2020); the logits are ignored. An anchor without a positive contributes 0
     and still counts, as in the released code. Give the rows of several views together, labels repeated.
     """
+
+    uses_partners = True
 
     def __init__(
         self, classes: ClassInfo, *, temperature: float = 0.1, base_temperature: float = 0.07

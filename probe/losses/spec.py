@@ -14,6 +14,7 @@ from probe.errors import UserError, nearest
 HELD_OUT_FREQUENCY = "held-out frequency"  # K numbers: mean held-out probability of each class's own samples
 FEATURE_SIZE = "feature size"  # D
 NORM_ORDER = "norm order"  # p of the class statistics
+ROBUST = "robust statistics"  # are outliers held back in the class statistics?
 
 WORDS = {
     "takes": ("logits", "cosines"),
@@ -32,7 +33,9 @@ class Parameter:
     low: float | None = None  # smallest allowed number
     high: float | None = None  # largest allowed number
     choices: tuple[str, ...] = ()
-    role: str = ""  # HELD_OUT_FREQUENCY, FEATURE_SIZE, NORM_ORDER, or nothing that callers need to know
+    role: str = ""  # HELD_OUT_FREQUENCY, FEATURE_SIZE, NORM_ORDER, ROBUST, or nothing callers need to know
+    # The default where class statistics come from the whole training set; None: the same one.
+    whole_set: Any = None
 
     def check(self, value: Any, method: str) -> Any:
         """The value, or an error that says what is allowed."""
@@ -43,7 +46,7 @@ class Parameter:
         elif isinstance(self.default, bool):
             if not isinstance(value, bool):
                 raise UserError(f"{where} must be true or false, not {value!r}")
-        elif isinstance(self.default, (int, float)):
+        elif isinstance(self.default, (int, float)) or (self.low is not None and value is not None):
             self._check_number(value, where)
         return value
 
@@ -62,8 +65,9 @@ class Parameter:
 class NeededStats:
     """Which class statistics a loss takes as its `stats`."""
 
-    p: float  # order of the norm
-    scaled: bool  # of scaled features, where a loss that owns its head lives; else as the encoder gives them
+    p: float = 2.0  # order of the norm
+    scaled: bool = False  # of scaled features, where a loss that owns its head lives; else the encoder's own
+    robust: bool = False  # with outliers held back
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ class LossSpec:
     balanced: str = "unchanged: it uses no counts"  # what it becomes when all classes have one size
     soft_targets: bool = False  # accepts N x K probabilities (Mixup, CutMix)
     owns_head: bool = False  # is the classifier a part of the loss?
+    version: int = 1  # of the meaning of its defaults: a stored run of another one is not reused
 
     def __post_init__(self) -> None:
         for field, words in WORDS.items():
@@ -94,6 +99,11 @@ class LossSpec:
     def defaults(self) -> dict[str, Any]:
         """The default of every parameter."""
         return {p.name: p.default for p in self.parameters}
+
+    @property
+    def whole_set_defaults(self) -> dict[str, Any]:
+        """The defaults that are others where class statistics come from the whole training set."""
+        return {p.name: p.whole_set for p in self.parameters if p.whole_set is not None}
 
     def load(self, home: str = "") -> type[Any]:
         """The class behind the row; the modules of built-in rows are those of the package `home`."""
@@ -128,14 +138,18 @@ class LossSpec:
         """The row in plain values, for lists and JSON."""
         return {**asdict(self), "implementation": self.place}
 
-    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All parameters: the defaults, replaced by what was given and is allowed."""
+    def resolve(self, given: Mapping[str, Any], *, whole_set: bool = False) -> dict[str, Any]:
+        """All parameters: the defaults, replaced by what was given and is allowed.
+
+        `whole_set`: the defaults for class statistics that come from the whole training set.
+        """
         known = {p.name: p for p in self.parameters}
         for key in given:
             if key not in known:
                 hint = nearest(key, known) if known else "; it has none"
                 raise UserError(f'{self.name} has no parameter "{key}"{hint}')
-        return {**self.defaults, **{key: known[key].check(value, self.name) for key, value in given.items()}}
+        checked = {key: known[key].check(value, self.name) for key, value in given.items()}
+        return {**self.defaults, **(self.whole_set_defaults if whole_set else {}), **checked}
 
     def parameter_for(self, role: str) -> str | None:
         """The name of the parameter with this role, if there is one."""
@@ -150,5 +164,9 @@ class LossSpec:
         """Which class statistics go with these (resolved) parameters; None: it uses none."""
         if "features" not in self.needs:
             return None
-        order = self.parameter_for(NORM_ORDER)
-        return NeededStats(p=2.0 if order is None else params[order], scaled=self.owns_head)
+        order, robust = self.parameter_for(NORM_ORDER), self.parameter_for(ROBUST)
+        return NeededStats(
+            p=2.0 if order is None else params[order],
+            scaled=self.owns_head,
+            robust=robust is not None and params[robust],
+        )

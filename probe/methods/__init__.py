@@ -44,14 +44,17 @@ def make(
     class_counts: Any = None,
     stats: ClassStats | None = None,
     dim: int | None = None,
+    whole_set: bool = False,
 ) -> Method:
     """The method of that name around its loss.
 
     `class_counts` are the K training counts, `stats` exact class statistics, both for losses that use them;
-    `dim` is the feature size D, for losses with parameters of their own.
+    `dim` is the feature size D, for losses with parameters of their own. `whole_set`: the loss has its defaults
+    for statistics of the whole training set, which a training gives it by a pass (`Method.prepare`).
     """
     name, params = _taken_apart(name, params)
-    _, (loss_name, loss_params) = catalogue.resolve(name, params)
+    _, (loss_name, given) = catalogue.given_to(name, params)
+    loss_params = losses.info(loss_name).resolve(given, whole_set=whole_set)
     if (wanted := losses.info(loss_name).unfilled(FEATURE_SIZE, loss_params)) is not None:
         loss_params[wanted] = dim
     loss = losses.make(

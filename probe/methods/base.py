@@ -4,9 +4,11 @@ The loop knows no method by name. It asks, in this order:
 
     stages(epochs)                  how many trainings in a row, and how long is each?
     begin_stage(stage, training)    anything to do before one starts (look at errors, start again)?
-    sampler, repeats()              which samples make an epoch?
+    wanted_stats(), prepare(stats)  which class statistics does it start from? They are taken by a pass
+    sampler, together, repeats()    which samples make an epoch, and which are kept together?
     views                           how many random views of each image?
     start_epoch(epoch, epochs)
+    set_strength(fraction)          how far is the warm-up, before each step?
     step(step)                      what is a step? (gradients, then an update)
     objective(network, batch)       what is minimised on a (micro-)batch?
     end_epoch(epoch, training)
@@ -22,7 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from probe.core.class_stats import ClassStats
 from probe.losses.base import Loss
+from probe.losses.spec import NeededStats
 from probe.methods.protocols import BatchLike, NetworkLike, StepLike, TrainingLike
 
 
@@ -40,6 +44,28 @@ class Method(nn.Module):
     def takes(self) -> str:
         """What the loss takes first: "logits" or "cosines"."""
         return self.loss.spec.takes
+
+    @property
+    def together(self) -> int:
+        """Images of one class that a batch should hold, where classes are many; 1: as they come."""
+        return self.loss.together
+
+    @property
+    def uses_partners(self) -> bool:
+        """Does a sample's loss look at the others of its class in the batch?"""
+        return self.loss.uses_partners
+
+    def wanted_stats(self) -> NeededStats | None:
+        """Class statistics of the training set that it starts from; None: it needs none."""
+        return self.loss.wanted_stats()
+
+    def prepare(self, stats: ClassStats) -> None:
+        """Start from these statistics, of the network as it is before a stage's first step."""
+        self.loss.prepare(stats)
+
+    def set_strength(self, fraction: float) -> None:
+        """Called before every step: how far the warm-up is, up to 1."""
+        self.loss.set_strength(fraction)
 
     def stages(self, epochs: int) -> tuple[int, ...]:
         """Epochs of each stage; every stage has its own warm-up and cosine schedule."""

@@ -142,15 +142,31 @@ def resolve(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[
     >>> resolve("drw", {"after": 0.7, "loss": "ldam"})
     ({'after': 0.7, 'beta': 0.9999}, ('ldam', {'max_margin': 0.5, 'scale': 30.0}))
     """
+    own, (loss, params) = given_to(name, given)
+    return own, (loss, losses.catalogue.resolve(loss, params))
+
+
+def given_to(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, dict[str, Any]]]:
+    """The same with only those parameters of the loss that are given: a loss's defaults depend on its use."""
     spec = _find(name)
     if spec is None:
         info(name)
         if INNER in given:
             wrapping = ", ".join([*_BUILT_IN, *_ADDED])
             raise UserError(f"{name} is a loss and wraps none; those that wrap one: {wrapping}")
-        return {}, (name, losses.catalogue.resolve(name, dict(given)))
+        losses.catalogue.resolve(name, given)
+        return {}, (name, dict(given))
     own = spec.resolve(given)
     return own, _loss_of(name, own.pop(INNER))
+
+
+def versions(name: str, given: Mapping[str, Any]) -> dict[str, int]:
+    """The version of the method and of the loss inside it, by name, where it is not the first one.
+
+    What a name stood for when a run was stored is part of what that run was.
+    """
+    used = {name: info(name), **{spec.name: spec for spec in (inner(name, given),)}}
+    return {key: spec.version for key, spec in used.items() if spec.version != 1}
 
 
 def _loss_of(method: str, given: Any) -> tuple[str, dict[str, Any]]:
@@ -161,7 +177,8 @@ def _loss_of(method: str, given: Any) -> tuple[str, dict[str, Any]]:
         hint = nearest(content["name"], losses.names())
         raise UserError(f"{method} wraps a loss, and {content['name']} is not a loss{hint}")
     params = {key: value for key, value in content.items() if key != "name"}
-    return content["name"], losses.catalogue.resolve(content["name"], params)
+    losses.catalogue.resolve(content["name"], params)
+    return content["name"], params
 
 
 def inner(name: str, given: Mapping[str, Any]) -> LossSpec:

@@ -82,7 +82,7 @@ def with_frequency(
     wanted = spec.unfilled(HELD_OUT_FREQUENCY, params)
     if wanted is None:
         return loss
-    return LossChoice(loss.name, {**params, wanted: effective_frequency(problem, solver, holdout)})
+    return LossChoice(loss.name, {**loss.params, wanted: effective_frequency(problem, solver, holdout)})
 
 
 def _ridge(

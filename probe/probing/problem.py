@@ -93,17 +93,26 @@ class ProbeProblem:
         """The one expensive decomposition, shared by every l2, method and fold."""
         return Basis(self.X)
 
-    def loss(self, method: LossSettings, rows: NDArray[np.int64] | None = None) -> Loss:
-        """The method's loss, with the class counts and statistics of these rows only."""
+    def loss(
+        self, method: LossSettings, rows: NDArray[np.int64] | None = None, *, moving: bool = False
+    ) -> Loss:
+        """The method's loss, with the class counts and statistics of these rows only.
+
+        Its defaults are those for statistics of the whole training set. `moving`: something in front of the
+        head is trained, so statistics are left out, for a training to give and to move.
+        """
         y = self.y if rows is None else self.y[rows]
         stats, spec = None, losses.info(method.name)
-        needed = spec.needed_stats(spec.resolve(method.params))
-        if needed is not None:
-            features = self.X if needed.scaled else self.raw
-            stats = ClassStats.from_features(take_rows(features, rows), y, self.num_classes, p=needed.p)
+        params = spec.resolve(method.params, whole_set=True)
+        needed = spec.needed_stats(params)
+        if needed is not None and not moving:
+            features = take_rows(self.X if needed.scaled else self.raw, rows)
+            stats = ClassStats.from_features(
+                features, y, self.num_classes, p=needed.p, robust=needed.robust
+            )
         counts = np.bincount(y, minlength=self.num_classes)
         return losses.make(
-            method.name, num_classes=self.num_classes, class_counts=counts, stats=stats, **method.params
+            method.name, num_classes=self.num_classes, class_counts=counts, stats=stats, **params
         )
 
 

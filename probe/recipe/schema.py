@@ -96,7 +96,7 @@ class SolverConfig(Section):
 
 # Keys that came after runs had been stored, and the value of those runs: at that value they are not part of
 # the digest, so that runs from before keep their names.
-LATER: dict[str, Any] = {"versus": "auto"}
+LATER: dict[str, Any] = {"versus": "auto", "train.partners": "auto"}
 
 RESULT = "result.json"  # the file of a run folder that groups may name; see `probe.runs.folder`
 LOSSLESS = ("ridge", "knn", "zeroshot")  # solvers that minimise no loss of a method

@@ -41,6 +41,9 @@ class TrainConfig(Section):
     # (pairs, class weights, batch-norm) then acts within a micro-batch.
     micro_batch: Annotated[int, Field(gt=0)] | Literal["auto"] | None = None
     sampler: Literal["instance", "sqrt", "balanced", "pairs"] = "instance"  # which samples make an epoch
+    # Images of a class that a batch holds together; auto: what the method's loss asks for, where classes are
+    # more than half the batch. 1: as they come.
+    partners: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = "auto"
     head: Literal["auto", "linear", "cosine", "etf", "adapter"] = "auto"  # auto: what the method's loss takes
     # The head at step 0. auto: on pretrained weights the exact probe (LP-FT), class means for a cosine head.
     start: Literal["auto", "random", "means", "zeroshot", "probe"] = "auto"

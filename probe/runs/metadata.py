@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from probe import data
+from probe import data, methods
 from probe.data import duplicates
 from probe.losses.base import FitContext, Margins
 from probe.runs.experiment import Experiment
@@ -28,6 +28,7 @@ def describe(e: Experiment) -> dict[str, Any]:
         "schema": SCHEMA,
         "recipe": e.recipe.model_dump(),
         "method": label(e.recipe),
+        "method_versions": methods.catalogue.versions(e.recipe.method.name, e.recipe.method.params),
         "backbone": {
             "name": b.name,
             "dim": b.dim,

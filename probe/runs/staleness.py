@@ -1,6 +1,6 @@
 """Is a stored run still the answer to its recipe?
 
-A recipe names its data, its weights and its groups; what those names stand for can change. So a run is
+A recipe names its data, its weights, its method and its groups; what those names stand for can change. So a run is
 reused only where the fingerprints it stored are those of what its names mean now. Digests of unchanged files
 are remembered (`probe.system.digest_index`), and every data set and backbone is loaded once, so asking is
 cheap.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from backbones.reading import expanded
-from probe import data
+from probe import data, methods
 from probe.errors import UserError
 from probe.recipe import Recipe, build
 from probe.runs import groups, inputs
@@ -69,6 +69,9 @@ class Present:
 
     def change(self, recipe: Recipe, result: Mapping[str, Any]) -> str | None:
         """What is no longer as the stored run found it; None when all is."""
+        now = methods.catalogue.versions(recipe.method.name, recipe.method.params)
+        if (result.get("method_versions") or {}) != now:
+            return f"{recipe.method.name} has another meaning now than when it was stored"
         found = self.data(recipe)
         before = result["data"].get("fingerprints") or {}
         for split in {**before, **dict.fromkeys(found.splits)}:

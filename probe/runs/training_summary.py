@@ -47,6 +47,7 @@ def course(
         "end": _accuracy(last, eval_set),
         "gain": gain,  # of the end over the start, or over the probe where the start was random
         "settings": fits[0].record["settings"],
+        "partners": fits[0].record.get("partners"),  # of an image in a batch, where the loss looks at those
     }
     return block, [*_harm(gain, "start" if first else "frozen probe", fits), *_search(fits)]
 

@@ -105,6 +105,11 @@ RULES = (
     Rule(("train.momentum",), lambda r: _optimizer(r) != "adamw", "adamw has none; it is for sgd"),
     Rule(("train.micro_batch",), _fits_batch, "a batch is smaller; give at most train.batch_size"),
     Rule(
+        ("train.partners",),
+        lambda r: r.train.sampler in ("instance", "pairs"),
+        "it is for train.sampler=instance or pairs",
+    ),
+    Rule(
         ("train.augment.operations", "train.augment.magnitude"),
         lambda r: r.train.augment.policy == "randaugment",
         "it is for train.augment.policy=randaugment",

@@ -60,11 +60,21 @@ def make_method(
     dim: int,
     loss: Loss | None = None,
 ) -> Method:
-    """The method, with the class counts of the N labels it is trained on; around `loss`, if that is given."""
+    """The method, with the class counts of the N labels it is trained on; around `loss`, if that is given.
+
+    Training takes the statistics that it starts from over its whole set (`probe.train.class_pass`).
+    """
     counts = np.bincount(labels, minlength=num_classes)
     if loss is not None:
         return methods.around(loss, choice.name, choice.params, class_counts=counts)
-    return methods.make(choice.name, choice.params, num_classes=num_classes, class_counts=counts, dim=dim)
+    return methods.make(
+        choice.name,
+        choice.params,
+        num_classes=num_classes,
+        class_counts=counts,
+        dim=dim,
+        whole_set=True,
+    )
 
 
 def make_head(method: Method, settings: TrainConfig, *, dim: int, num_classes: int, seed: int) -> Head:

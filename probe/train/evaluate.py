@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from probe.core import collectives
@@ -18,31 +20,55 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-@torch.no_grad()
 def logits(objective: Objective, data: SampleLoader, accelerator: Accelerator) -> Tensor:
     """N x K logits on the CPU, the same on every process; no row is lost, repeated or padded."""
-    n, size, processes = len(data.labels), data.eval_batch_size, accelerator.num_processes
-    mine = np.arange(accelerator.process_index, n, processes)
+    whole = _outputs(objective, objective.scores, data, np.arange(len(data.labels)), accelerator)
+    _check_finite(whole, data)
+    return whole
+
+
+def features(
+    objective: Objective,
+    data: SampleLoader,
+    rows: NDArray[np.int64],
+    accelerator: Accelerator,
+    advance: Callable[[int], None] = lambda n: None,
+) -> Tensor:
+    """n x D features of these rows (rising numbers), as representation terms see them, on the CPU."""
+    return _outputs(objective, objective.features, data, rows, accelerator, advance)
+
+
+@torch.no_grad()
+def _outputs(
+    objective: Objective,
+    call: Callable[[Tensor], Tensor],
+    data: SampleLoader,
+    rows: NDArray[np.int64],
+    accelerator: Accelerator,
+    advance: Callable[[int], None] = lambda n: None,
+) -> Tensor:
+    """What `call` makes of each of n rows, in evaluation mode."""
+    n, size, processes = len(rows), data.eval_batch_size, accelerator.num_processes
+    mine = rows[accelerator.process_index :: processes]
     # Every process makes equally many calls: a sharded network is whole only while all of them use it.
     calls = -(-len(range(0, n, processes)) // size)
     parts = [mine[i * size : (i + 1) * size] for i in range(calls)]
-    padded = [part if len(part) else np.arange(1) for part in parts]
+    padded = [part if len(part) else rows[:1] for part in parts]
+    pieces = []
     try:
         with evaluation_mode(objective.network):
-            pieces = [
-                (batch.index, objective.scores(batch.to(accelerator.device).inputs).float())
-                for batch in data.eval_batches(padded)
-            ]
+            for batch in data.eval_batches(padded):
+                pieces.append((batch.index, call(batch.to(accelerator.device).inputs).float()))
+                advance(len(batch.index) * processes)
     finally:
         dtensor.free(objective)
-    rows = torch.cat([index[: len(part)] for (index, _), part in zip(pieces, parts, strict=True)])
-    values = torch.cat([scores[: len(part)] for (_, scores), part in zip(pieces, parts, strict=True)])
-    values, rows = collectives.gather(values, rows.to(values.device))
-    if len(rows) != n or len(rows.unique()) != n:
-        raise RuntimeError(f"{len(rows)} rows came back for {n} samples")
+    index = torch.cat([index[: len(part)] for (index, _), part in zip(pieces, parts, strict=True)])
+    values = torch.cat([values[: len(part)] for (_, values), part in zip(pieces, parts, strict=True)])
+    values, index = collectives.gather(values, index.to(values.device))
+    if len(index) != n or len(index.unique()) != n:
+        raise RuntimeError(f"{len(index)} rows came back for {n} samples")
     whole = torch.empty(n, values.shape[1])
-    whole[rows.cpu()] = values.cpu()
-    _check_finite(whole, data)
+    whole[torch.searchsorted(torch.from_numpy(rows), index.cpu())] = values.cpu()
     return whole
 
 

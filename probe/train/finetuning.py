@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import backbones
+from probe import methods
 from probe.core.scaling import Scaling
 from probe.data import Dataset
 from probe.errors import UserError
@@ -107,8 +108,10 @@ class FinetuneJob:
     @property
     def digest(self) -> str:
         """Of all that decides the result: a checkpoint under another one is refused."""
+        method = self.recipe.method
         parts = [self.recipe.digest, self.backbone.fingerprint, str(self.seed)]
         parts += [self.data[name].fingerprint for name in self.data.splits if name != "test"]
+        parts += [f"{name} {v}" for name, v in methods.catalogue.versions(method.name, method.params).items()]
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
@@ -275,6 +278,8 @@ def _finish(
     s, network = job.settings, training.network
     test = job.loader(job.test)
     record: dict[str, Any] = {"epochs": training.state.progress.epochs, "micro_batch": training.micro_batch}
+    if "partners" in training.state.progress.epochs[-1]:
+        record["partners"] = training.state.progress.epochs[-1]["partners"]
     record["settings"] = {**family_defaults.described(s, job.family), "lr": training.lr}
     if training.state.progress.found is not None:
         record["search"] = training.state.progress.found

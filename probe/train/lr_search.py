@@ -55,12 +55,15 @@ class Search:
         """
         steps, done = trial_steps(training, len(self.rates)), training.state.progress.trials
         method, scaler = dtensor.snapshot(training.method.state_dict()), training.engine.scaler
+        training.prepare(self.train)
+        prepared = dtensor.snapshot(training.method.state_dict())
         scale = None if scaler is None else scaler.state_dict()
         y = torch.as_tensor(np.array(self.validation.labels))
         with bar("finding the rate", len(self.rates) * steps, "steps", show=training.show) as advance:
             advance(max(0, len(done) - 1) * steps)
             for rate in (0.0, *self.rates)[len(done) :]:
                 training.state.restart(self.head)
+                dtensor.load(training.method, prepared)
                 if rate:
                     end = self._trained(training, rate, steps, advance)
                 else:
@@ -92,6 +95,7 @@ class Search:
             while done < steps:
                 for step in training.steps(self.train, sampler, epoch):
                     optim.set_lr(training.engine.optimizer, schedule.lr(done))
+                    training.method.set_strength(schedule.warmth(done))
                     training.method.step(step)
                     _stop_if_asked(training)
                     advance(1, f"rate {rate:g}")

@@ -27,6 +27,10 @@ class Schedule:
     total: int
     warmup: int
 
+    def warmth(self, step: int) -> float:
+        """How far the warm-up is at a step: up to 1, which it stays at."""
+        return min(1.0, (step + 1) / max(1, self.warmup))
+
     def lr(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
         return self.peak * factor(step, self.total, self.warmup)

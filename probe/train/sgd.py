@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from probe import methods
 from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
 from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling
@@ -82,7 +83,9 @@ def probe_sgd(
     size, start = training.batch_size, training.state.start
     final_check.check(trained, start, training.task.train, size=size, seed=seed, decay=penalty)
     head = job.fitted_head()
-    record |= {"epochs": len(progress.epochs), "loss": progress.epochs[-1]["loss"]}
+    last = progress.epochs[-1]
+    record |= {"epochs": len(progress.epochs), "loss": last["loss"]}
+    record |= {key: last[key] for key in ("partners",) if key in last}
     if progress.best is not None:
         record["best_epoch"] = progress.best["epoch"]
     if job.adjustment is not None and l2 > 0 and job.loss.name == job.config.name:
@@ -124,8 +127,11 @@ class SgdJob:
         everything = np.arange(len(problem.y))
         kept = np.setdiff1d(everything, held) if settings.selects else everything
         X, y = _part(problem, kept), problem.y[kept]
-        loss = inner_loss(problem, config, kept)
-        used = loss if settings.head == "adapter" else frozen_loss(loss)
+        if settings.head == "adapter":
+            loss = used = _moving_loss(problem, config, kept)
+        else:
+            loss = inner_loss(problem, config, kept)
+            used = frozen_loss(loss)
         method = make_method(config, num_classes=problem.num_classes, labels=y, dim=X.shape[1], loss=used)
         head = make_head(method, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
         conditioning, adjustment = NEUTRAL, None
@@ -166,12 +172,13 @@ class SgdJob:
             metric=problem.metric,
         )
         config, shape = self.config.model_dump_json(), self.X.shape
+        versions = methods.catalogue.versions(self.config.name, self.config.params) or ""
         return Training(
             task,
             s.model_copy(update={"lr": lr, "weight_decay": decay}),
             seed=self.seed,
             folder=folder,
-            digest=f"{problem.key} {config} {s.model_dump_json()} {decay} {shape} {self.seed}",
+            digest=f"{problem.key} {config} {s.model_dump_json()} {decay} {shape} {self.seed}{versions}",
             show=show,
             between_checkpoints=5.0,
         )
@@ -193,12 +200,20 @@ class SgdJob:
         return replace(head, tensors={"weight": weight, "bias": head.tensors["bias"] - weight @ mean})
 
 
-def inner_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int64]) -> Loss:
-    """The loss inside the method, with the exact statistics of these rows."""
-    from probe import methods
+def _moving_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int64]) -> Loss:
+    """The loss for a head whose adapter moves the features: statistics start from a pass and move along, where
+    it can; those of the cached features would be in another scale and soon out of date."""
+    loss = inner_loss(problem, method, rows, moving=True)
+    return loss if loss.wanted_stats() is not None else inner_loss(problem, method, rows)
+
+
+def inner_loss(
+    problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int64], *, moving: bool = False
+) -> Loss:
+    """The loss inside the method, with the exact statistics of these rows, or with `moving` ones."""
     from probe.probing.settings import LossChoice
 
-    return problem.loss(LossChoice(*methods.catalogue.resolve(method.name, method.params)[1]), rows)
+    return problem.loss(LossChoice(*methods.catalogue.given_to(method.name, method.params)[1]), rows, moving=moving)
 
 
 class FrozenLoss(AdjustedCrossEntropy):
@@ -238,13 +253,12 @@ def _with_frequency(
     problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
 ) -> MethodConfig:
     """The same method with the effective frequencies of the loss inside it filled in, where it has such."""
-    from probe import methods
     from probe.probing.exact import with_frequency
     from probe.probing.settings import LossChoice
     from probe.recipe import MethodConfig as Choice
     from probe.recipe.grammar import INNER
 
-    loss = LossChoice(*methods.catalogue.resolve(method.name, method.params)[1])
+    loss = LossChoice(*methods.catalogue.given_to(method.name, method.params)[1])
     filled = with_frequency(problem, loss, solver, held)
     if filled is loss:
         return method

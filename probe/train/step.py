@@ -50,6 +50,10 @@ class Objective(nn.Module):
         """n x K logits: the network, called from the root that holds its weights."""
         return self.network(inputs)
 
+    def features(self, inputs: Tensor) -> Tensor:
+        """n x D features, as representation terms see them; from the root, like `scores`."""
+        return self.network.parts(inputs, self.method.takes)[1]
+
 
 @dataclass(frozen=True)
 class Step:

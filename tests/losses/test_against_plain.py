@@ -20,6 +20,15 @@ VARIANTS = [
     ("sphereface", {"margin": 3}),
     ("mr2", {"p": 3.0, "c": 1.7}),
     ("mr2", {"lam": 0.0}),
+    *(
+        ("mr2", {"scale": scale, "statistic": statistic, "power": power, "c": 1.3})
+        for scale in ("spread", "total", "none")
+        for statistic in ("spread", "moment")
+        for power in (0.0, 1 / 3, 1.0)
+    ),
+    ("mr2", {"shrink": 3.0, "power": 1.0}),
+    ("mr2-paper", {"p": 3.0, "c": 1.7}),
+    *((name, {"scale": "spread", "lam": 0.5}) for name in ("elm", "center", "range", "dro-lt")),
     ("elm", {"alpha": "prior", "tau": 0.5, "alpha_scale": 3.0}),
     ("elm", {"alpha": "sqrt-prior"}),
     ("range", {"k": 1}),

@@ -14,7 +14,8 @@ from tests.support.loss_cases import make as make_on
 K, D = 6, 5
 COUNTS = [200, 5, 60, 0, 30, 12]  # class 3 is empty
 ALL = probe.losses.names()
-STATEFUL = ["mr2", "mr2-released", "dro", "fairdro", "cmic", "center", "dro-lt", "lgm"]
+MR2 = ["mr2", "mr2-paper", "mr2-early", "mr2-released"]
+STATEFUL = [*MR2, "dro", "fairdro", "cmic", "center", "dro-lt", "lgm"]
 STATELESS = [n for n in ALL if n not in STATEFUL]
 
 

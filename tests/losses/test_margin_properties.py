@@ -46,7 +46,7 @@ def test_the_mean_margin_is_c_and_the_scale_of_features_is_free(seed, c):
 @light
 def test_unit_features_make_the_margins_equal_and_the_loss_says_so(seed):
     z, y, h = batch(seed)
-    loss = make(c=1.5, lam=0.0)
+    loss = make(c=1.5, lam=0.0, statistic="moment")
     value = loss(z, y, F.normalize(h, dim=1))
     torch.testing.assert_close(loss.gamma, torch.full((K,), 1.5, dtype=torch.float64))
     torch.testing.assert_close(value, F.cross_entropy(z / 1.5, y))
@@ -58,11 +58,12 @@ def test_unit_features_make_the_margins_equal_and_the_loss_says_so(seed):
     assert raw.remark is None
 
 
-def test_unit_features_with_another_norm_do_not_degenerate():
+def test_unit_features_with_another_norm_or_the_spread_do_not_degenerate():
     z, y, h = batch(0)
-    loss = make(p=5.0)
-    loss(z, y, F.normalize(h, dim=1))
-    assert not loss.degenerate
+    for settings_ in ({"p": 5.0, "statistic": "moment"}, {"statistic": "spread"}):
+        loss = make(**settings_)
+        loss(z, y, F.normalize(h, dim=1))
+        assert not loss.degenerate
 
 
 @given(seeds)
@@ -80,13 +81,15 @@ def test_the_logit_gradient_is_that_of_a_class_temperature(seed):
 @given(seeds, st.integers(2, 6))
 @light
 def test_the_representation_term_of_identical_features(seed, m):
-    """m equal samples in each class: no spread, so the term is ln(1 + (m - 1) e^0)."""
+    """m equal samples in each class: no spread, so the paper's term is ln(1 + (m - 1) e^0), and the
+    scale-free one ln(1 + e^-1), whatever m."""
     z, _, h = batch(seed, n=K)
     y = torch.arange(K).repeat(m)
-    with_term, without = make(lam=1.0), make(lam=0.0)
     args = z.repeat(m, 1), y, h.repeat(m, 1)
-    assert (with_term(*args) - without(*args)).item() == pytest.approx(math.log(m))
-    assert with_term.spread.abs().max().item() == pytest.approx(0, abs=1e-12)
+    for name, term in (("mr2-paper", math.log(m)), ("mr2", math.log1p(math.exp(-1)))):
+        with_term, without = make(name, lam=1.0), make(name, lam=0.0)
+        assert (with_term(*args) - without(*args)).item() == pytest.approx(term)
+        assert with_term.spread.abs().max().item() == pytest.approx(0, abs=1e-12)
 
 
 @given(seeds)
@@ -100,9 +103,9 @@ def test_the_representation_term_bounds_the_spread_of_each_class(seed):
         if m < 2:
             continue
         stats = ClassStats.from_features(h, y, K)
-        loss = make(lam=1.0, stats=stats)
+        loss = make("mr2-paper", lam=1.0, stats=stats)
         only = torch.full((m,), k)
-        term = loss(z[:m], only, members) - make(lam=0.0, stats=stats)(z[:m], only, members)
+        term = loss(z[:m], only, members) - make("mr2-paper", lam=0.0, stats=stats)(z[:m], only, members)
         bound = 2 * m / (m - 1) * stats.spread2[k] - 2 * stats.spread2.mean() + math.log(m - 1)
         assert term >= bound - 1e-9
 
@@ -163,7 +166,7 @@ def test_moments_remove_the_small_batch_bias_of_norms():
     """Two samples of a class a batch: averaged norms see half the spread, averaged moments almost all."""
     g = torch.Generator().manual_seed(0)
     y = torch.arange(K).repeat(2)
-    kinds = {kind: make(statistics=kind, ema=0.98, lam=0.0) for kind in ("norms", "moments")}
+    kinds = {kind: make(average=kind, ema=0.98, lam=0.0) for kind in ("norms", "moments")}
     for _ in range(300):
         h = 3 + torch.randn(2 * K, 20, generator=g, dtype=torch.float64)
         for loss in kinds.values():

@@ -47,7 +47,7 @@ def test_the_constructor_shows_the_defaults_of_the_table(name):
 def test_margins_are_those_of_mr2_with_their_statistics_and_course():
     z, y, h = batch()
     for name in probe.losses.names():
-        assert (make(name).margins() is not None) == (name in ("mr2", "mr2-released"))
+        assert (make(name).margins() is not None) == name.startswith("mr2")
     loss = make("mr2")
     loss(z, y, h)
     loss(z, y, h)
@@ -84,6 +84,8 @@ def test_a_row_says_which_statistics_and_measurements_go_with_its_parameters():
     assert needed("la") is None
     assert needed("mr2") == NeededStats(p=2.0, scaled=False)
     assert needed("mr2", p=3.0) == NeededStats(p=3.0, scaled=False)
+    assert needed("mr2", robust=True) == NeededStats(p=2.0, scaled=False, robust=True)
+    assert needed("mr2-early") == NeededStats(p=2.0, scaled=False)
     assert needed("mr2-released") == NeededStats(p=5.0, scaled=False)
     assert needed("lgm") == NeededStats(p=2.0, scaled=True)
     ef, lgm = probe.losses.info("ef"), probe.losses.info("lgm")

@@ -20,9 +20,26 @@ def test_every_loss_is_a_method_and_some_methods_are_more():
 
 
 def test_a_method_takes_a_loss_by_name_or_with_its_parameters():
-    assert methods.make("sam", {"loss": "mr2"}, num_classes=3).loss.lam == 0.1
-    assert methods.make("sam", {"loss": {"name": "mr2", "lam": 0.5}}, num_classes=3).loss.lam == 0.5
+    assert methods.make("sam", {"loss": "mr2"}, num_classes=3).loss.lam == 0.5
+    assert methods.make("sam", {"loss": {"name": "mr2", "lam": 0.2}}, num_classes=3).loss.lam == 0.2
     assert methods.inner("jtt", {"loss": "ldam"}).takes == "cosines"
+
+
+def test_defaults_depend_on_where_statistics_come_from_unless_they_are_given():
+    options = {"num_classes": 3, "class_counts": [5, 4, 3]}
+    alone = methods.make("mr2", {}, **options).loss
+    assert (alone.stats.robust, alone.cap, alone.shrink) == (False, None, 0)
+    whole = methods.make("sam", {"loss": "mr2"}, **options, whole_set=True).loss
+    assert (whole.stats.robust, whole.cap, whole.shrink) == (True, 3, 2)
+    given = {"loss": {"name": "mr2", "cap": 5.0, "robust": False}}
+    kept = methods.make("sam", given, **options, whole_set=True).loss
+    assert (kept.stats.robust, kept.cap, kept.shrink) == (False, 5, 2)
+
+
+def test_a_name_whose_meaning_has_changed_has_a_version():
+    assert methods.catalogue.versions("erm", {}) == {}
+    assert methods.catalogue.versions("mr2", {}) == methods.catalogue.versions("sam", {"loss": "mr2"})
+    assert methods.catalogue.versions("mr2", {})["mr2"] > 1
 
 
 @pytest.mark.parametrize(

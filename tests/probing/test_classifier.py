@@ -30,7 +30,7 @@ def test_coefficients_are_scikit_learns():
 
 def test_mr2_is_logistic_regression_on_rows_divided_by_their_class_margin():
     """Its gradient, written out by hand, is zero where the solver stopped."""
-    clf = ProbeClassifier(method="mr2", l2=1.0, tol=1e-13).fit(X, NAMES)
+    clf = ProbeClassifier(method="mr2-paper", l2=1.0, tol=1e-13).fit(X, NAMES)
     weight, bias = clf.head_.tensors["weight"], clf.head_.tensors["bias"]
     codes = torch.arange(3).repeat_interleave(30)
     features = torch.from_numpy(X)

@@ -160,6 +160,9 @@ def test_a_run_is_stale_when_its_weights_or_its_groups_are_others_now(place):
     assert present.change(recipe, result) is None
     other = {**result, "backbone": {**result["backbone"], "fingerprint": "of other weights"}}
     assert present.change(recipe, other) == "the weights of effnet-lite0 have changed"
+    older = {key: value for key, value in result.items() if key != "method_versions"}
+    assert present.change(recipe, older) == "mr2 has another meaning now than when it was stored"
+    assert present.change(recipe.plain, older) is None
     file = root / "own-groups.json"
     groups = {name: group["classes"] for name, group in result["test"]["groups"].items()}
     file.write_text(json.dumps(groups))

@@ -238,24 +238,42 @@ def omega(case, h, i, alpha, temperature=1.0):
     return log1p_sum_exp([(squared(h[i], h[j]) - alpha) / temperature for j in others])
 
 
-def mr2(case, c=1.0, lam=0.1, p=2.0):
+def mr2(case, c=1.0, lam=0.5, p=2.0, scale="spread", statistic="spread", power=1 / 3, shrink=0.0):
     norms, spreads = statistics(case, p)
-    root = {k: (norms[k] + spreads[k]) ** (1 / 3) for k in case.present}
-    gamma = {k: c * len(root) * root[k] / sum(root.values()) for k in root}
+    t = {k: spreads[k] + (norms[k] if statistic == "moment" else 0.0) for k in case.present}
+    level = mean(list(t.values()))
+    n = case.counts
+    t = {k: (n[k] * t[k] + shrink * level) / (n[k] + shrink) for k in t}
+    # a class whose statistic is 0 has the mean margin and does not move the others
+    root = {k: v**power for k, v in t.items() if v > 0 or power == 0}
+    gamma = {k: c * len(root) * root[k] / sum(root.values()) if k in root else c for k in t}
     sbar = mean(list(spreads.values()))
+
+    def rep(h, i):
+        others = [j for j in case.rows_of(case.y[i]) if j != i]
+        if scale == "none":
+            return log1p_sum_exp([squared(h[i], h[j]) - 2 * sbar for j in others])
+        unit = sbar if scale == "spread" else mean([squared(row, mean_vector(h)) for row in h])
+        if not others:
+            return 0.0
+        return math.log(1 + mean([math.exp(squared(h[i], h[j]) / (2 * unit) - 1) for j in others]))
 
     def f(z, h):
         total = []
         for i, label in enumerate(case.y):
             total.append(cross_entropy([v / gamma[label] for v in z[i]], label))
-            total[-1] += lam * omega(case, h, i, 2 * sbar)
+            total[-1] += lam * rep(h, i)
         return mean(total)
 
     return f
 
 
-def mr2_released(case, lam=0.1):
-    norms, spreads = statistics(case, 5.0)
+def mr2_paper(case, c=1.0, lam=0.1, p=2.0):
+    return mr2(case, c=c, lam=lam, p=p, scale="none", statistic="moment")
+
+
+def mr2_released(case, lam=0.1, p=5.0, outside=0.1):
+    norms, spreads = statistics(case, p)
     root = {k: (norms[k] + spreads[k]) ** (1 / 3) for k in case.present}
     gamma = {k: case.num_classes * root[k] / sum(root.values()) for k in root}
     sbar = sum(spreads.values()) / case.num_classes
@@ -270,16 +288,27 @@ def mr2_released(case, lam=0.1):
             rows = case.rows_of(k)
             if len(rows) > 1:
                 rep += mean([omega(case, h, i, 2 * sbar, 10 * size) for i in rows])
-        return logit + lam * rep * size / 10 / case.num_classes
+        return logit + lam * rep * outside * size / case.num_classes
 
     return f
 
 
-def elm(case, lam=0.01, alpha="count", alpha_scale=1.0, tau=1.0):
+def mr2_early(case, lam=0.1):
+    return mr2_released(case, lam, p=2.0, outside=1.0)
+
+
+def mean_spread(case):
+    return mean(list(statistics(case)[1].values()))
+
+
+def elm(case, lam=0.01, alpha="count", alpha_scale=1.0, tau=1.0, scale="none"):
     size = {"count": case.counts, "prior": case.prior}[alpha.removeprefix("sqrt-")]
     margin = [alpha_scale * (math.sqrt(s) if alpha.startswith("sqrt") else s) for s in size]
-    logit = la(case, tau)
-    return lambda z, h: logit(z, h) + lam * mean([omega(case, h, i, margin[y]) for i, y in enumerate(case.y)])
+    logit, unit = la(case, tau), 1.0 if scale == "none" else 2 * mean_spread(case)
+    return lambda z, h: (
+        logit(z, h)
+        + lam * mean([omega(case, h, i, margin[y] * unit, unit) for i, y in enumerate(case.y)])
+    )
 
 
 # --- next to cross-entropy ---
@@ -290,10 +319,15 @@ def plus(case, lam, term):
     return lambda z, h: plain(z, h) + lam * term(h)
 
 
-def center(case, lam=0.003, alpha=0.5, centres=None):
+def center(case, lam=0.003, alpha=0.5, centres=None, scale="none"):
+    if scale == "spread":  # without a pass, a class's centre starts at its first batch's mean
+        centres = {k: mean_vector([case.h[i] for i in case.rows_of(k)]) for k in case.present}
     centres = centres or [[0.0] * len(case.h[0])] * case.num_classes
+    unit = 1.0 if scale == "none" else mean_spread(case)
     return plus(
-        case, lam / 2, lambda h: mean([squared(row, centres[y]) for row, y in zip(h, case.y, strict=True)])
+        case,
+        lam / (2 * unit),
+        lambda h: mean([squared(row, centres[y]) for row, y in zip(h, case.y, strict=True)]),
     )
 
 
@@ -308,8 +342,11 @@ def spread_out(case, lam=1.0):
     return plus(case, lam, term)
 
 
-def range_loss(case, lam=1.0, k=2, alpha=0.5, beta=0.5, margin=5.0):
+def range_loss(case, lam=1.0, k=2, alpha=0.5, beta=0.5, margin=5.0, scale="none"):
+    unit = 1.0 if scale == "none" else 2 * mean_spread(case)
+
     def term(h):
+        h = [[v / math.sqrt(unit) for v in row] for row in h]
         within = 0.0
         for label in case.present:
             rows = case.rows_of(label)
@@ -323,7 +360,8 @@ def range_loss(case, lam=1.0, k=2, alpha=0.5, beta=0.5, margin=5.0):
     return plus(case, lam, term)
 
 
-def dro_lt(case, lam=1.0, margin=0.1):
+def dro_lt(case, lam=1.0, margin=0.1, scale="none"):
+    unit = 1.0 if scale == "none" else 2 * mean_spread(case)
     prototype = {k: mean_vector([case.h[i] for i in case.rows_of(k)]) for k in case.present}
 
     def term(h):
@@ -331,7 +369,9 @@ def dro_lt(case, lam=1.0, margin=0.1):
         for i, y in enumerate(case.y):
             epsilon = margin / math.sqrt(case.prior[y])
             own = squared(h[i], prototype[y])
-            e = [own - squared(h[j], prototype[y]) + epsilon * (case.y[j] != y) for j in range(len(h))]
+            e = [
+                (own - squared(h[j], prototype[y])) / unit + epsilon * (case.y[j] != y) for j in range(len(h))
+            ]
             top = max(e)
             losses.append(top + math.log(math.fsum(math.exp(v - top) for v in e)))
         return mean(losses)
@@ -477,6 +517,8 @@ PLAIN = {
     "dro-lt": dro_lt,
     "elm": elm,
     "mr2": mr2,
+    "mr2-paper": mr2_paper,
+    "mr2-early": mr2_early,
     "mr2-released": mr2_released,
     "dro": dro,
     "fairdro": fairdro,

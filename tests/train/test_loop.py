@@ -73,7 +73,7 @@ def test_accumulation_equals_the_big_batch_also_in_the_short_last_batch(micro_ba
 
 def test_fine_tuning_one_step_equals_a_hand_written_step(tmp_path):
     backbone = tiny_vit(tmp_path)
-    training = image_training(backbone, "mr2", {"lam": 0.0}, epochs=1, batch_size=40, clip=0.5)
+    training = image_training(backbone, "mr2-paper", {"lam": 0.0}, epochs=1, batch_size=40, clip=0.5)
     reference, head = tiny_vit(tmp_path).requires_grad_(True).train(), nn.Linear(backbone.dim, 4)
     head.load_state_dict(training.network.head.state_dict())
     order = training.make_sampler().epoch(0)[0]
@@ -83,7 +83,7 @@ def test_fine_tuning_one_step_equals_a_hand_written_step(tmp_path):
     from probe import losses
 
     h = reference(images)
-    losses.make("mr2", num_classes=4, lam=0.0)(head(h), targets, h).backward()
+    losses.make("mr2-paper", num_classes=4, lam=0.0)(head(h), targets, h).backward()
     parameters = [*reference.parameters(), *head.parameters()]
     torch.nn.utils.clip_grad_norm_(parameters, 0.5)
     with torch.no_grad():

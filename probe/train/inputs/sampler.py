@@ -10,6 +10,8 @@ takes its own share, so any number of processes sees the same batches and no sam
 | balanced | equally often, rounded                         | the same                              |
 | pairs    | n_k times, one more where that is odd          | neighbours in the order are partners  |
 
+With `together` m, `instance` and `pairs` keep m images of a class in one batch: class k then appears n_k times,
+rounded up to a multiple of m.
 (Kang et al. 2020 draw classes with probability n_k^e; the exact quotas here have the same mean and no noise.)
 """
 
@@ -52,14 +54,17 @@ def _passes(members: Indices, n: int, rng: np.random.Generator) -> Indices:
     return np.concatenate([rng.permutation(members) for _ in range(-(-n // len(members)))])[:n]
 
 
-def _pairs(labels: Indices, rng: np.random.Generator) -> Indices:
+def _grouped(labels: Indices, rng: np.random.Generator, size: int) -> Indices:
+    """Every sample, class by class in groups of `size`, the groups in random order."""
     order = np.lexsort((rng.random(len(labels)), labels))
     counts = np.bincount(labels)
     pieces = []
     for members in np.split(order, np.cumsum(counts)[:-1]):
-        if len(members) % 2:  # the odd one's partner has one already (itself, in a class of one)
-            members = np.append(members, members[rng.integers(max(1, len(members) - 1))])
-        pieces.append(members.reshape(-1, 2))
+        rest = len(members) % size
+        if rest:  # filled up with others that have partners already (with themselves, in a small class)
+            others = members[:-rest] if len(members) > rest else members
+            members = np.append(members, _passes(others, size - rest, rng))
+        pieces.append(members.reshape(-1, size))
     return rng.permutation(np.concatenate(pieces)).reshape(-1)
 
 
@@ -69,13 +74,14 @@ class Kind:
 
     order: Callable[[Indices, np.random.Generator], Indices]
     unit: int = 1  # neighbours in the order that must be in one batch
+    groups: bool = False  # can more of them be kept together?
 
 
 KINDS = {
-    "instance": Kind(_instance),
+    "instance": Kind(_instance, groups=True),
     "sqrt": Kind(_by_power(0.5)),
     "balanced": Kind(_by_power(0.0)),
-    "pairs": Kind(_pairs, unit=2),
+    "pairs": Kind(_instance, unit=2, groups=True),
 }
 
 
@@ -90,31 +96,41 @@ class Sampler:
     processes: int = 1
     micro_batch: int | None = None  # samples a process holds at once
     repeats: Indices | None = None  # how often each sample appears in an epoch; None: once
+    together: int = 1  # images of a class that must be in one batch
 
     def __post_init__(self) -> None:
         smallest = self.unit * self.processes
         if self.batch_size < smallest:
-            what = "one class pair" if self.unit == 2 else "one sample"
+            what = "one sample" if self.unit == 1 else self._group
             raise UserError(
                 f"batch_size {self.batch_size} is smaller than {what} on each of {self.processes} processes; "
                 f"use at least {smallest}"
             )
         if self.micro_batch is not None and self.micro_batch < self.unit:
-            raise UserError(f"micro_batch {self.micro_batch} is smaller than one class pair; use at least 2")
+            raise UserError(
+                f"micro_batch {self.micro_batch} is smaller than {self._group}; use at least {self.unit}"
+            )
         if len(self.labels) < smallest:
             raise UserError(f"{len(self.labels)} training samples are too few for {self.processes} processes")
 
     @property
     def unit(self) -> int:
         """How many neighbours in the order must be in one batch."""
-        return KINDS[self.kind].unit
+        kind = KINDS[self.kind]
+        return max(kind.unit, self.together) if kind.groups else kind.unit
+
+    @property
+    def _group(self) -> str:
+        return "one class pair" if self.unit == 2 else f"{self.unit} images of a class"
 
     def order(self, epoch: int) -> Indices:
         """Row numbers of the whole epoch."""
         rng = np.random.default_rng(derive_seed(self.seed, "order", epoch))
-        if self.repeats is None:
-            return KINDS[self.kind].order(self.labels, rng)
-        rows = np.repeat(np.arange(len(self.labels)), self.repeats)
+        rows = np.arange(len(self.labels))
+        if self.repeats is not None:
+            rows = np.repeat(rows, self.repeats)
+        if self.unit > 1:
+            return rows[_grouped(self.labels[rows], rng, self.unit)]
         return rows[KINDS[self.kind].order(self.labels[rows], rng)]
 
     def edges(self, n: int) -> Indices:
@@ -143,6 +159,17 @@ class Sampler:
     def weights(self, size: int) -> list[float]:
         """What part of a joined batch of `size` samples each (joined) micro-batch is."""
         return [sum(map(len, same)) / size for same in zip(*self._plan(size), strict=True)]
+
+    def partners(self, epoch: int) -> dict[str, float]:
+        """How many others of its class an image meets, on average, in what is computed at once (the joined
+        micro-batch), and the share of images that meet none."""
+        met: list[Indices] = []
+        for batch in self.epoch(epoch):
+            for joined in zip(*self._plan(len(batch)), strict=True):
+                labels = self.labels[np.concatenate([batch[part.start : part.stop] for part in joined])]
+                met.append(np.bincount(labels)[labels] - 1)
+        others = np.concatenate(met)
+        return {"mean": float(others.mean()), "without": float((others == 0).mean())}
 
     def _plan(self, size: int) -> list[list[range]]:
         return _plan(size, self.processes, self.unit, self.micro_batch)

@@ -131,5 +131,6 @@ def _shard(accelerator: Accelerator, objective: Objective, optimizer: Optimizer)
     if accelerator.native_amp:  # Accelerate leaves it to a policy, see `fsdp_config.honour`
         objective.forward = accelerator.autocast()(objective.forward)  # type: ignore[method-assign]
     split, prepared = accelerator.prepare(objective, optimizer)
-    register_fsdp_forward_method(split, "scores")
+    for name in ("scores", "features"):
+        register_fsdp_forward_method(split, name)
     return split, prepared

@@ -67,7 +67,8 @@ def dry_run(training: Training, optimizer: Optimizer) -> DryRun:
 
 def _pass(training: Training, optimizer: Optimizer, size: int) -> None:
     """Forward and backward pass of the largest micro-batch; nothing is left of it but gradients."""
-    sampler = replace(training.make_sampler(), micro_batch=size)
+    sampler = training.make_sampler()
+    sampler = replace(sampler, micro_batch=size, together=min(sampler.together, size))
     rows = max((p for batch in sampler.epoch(0) for p in sampler.parts(batch, training.rank)), key=len)
     data = training.task.train
     batch = next(data.train_batches(0, [rows], training.method.views)).to(training.device)
