@@ -35,6 +35,9 @@ class Parts:
     source: str  # the file or folder that the weights were read from
     standardise: bool = False
     text: TextTower | None = None
+    # May other crops of an image, and its mirror image, be shown to it? False where left and right, or the
+    # frame, mean something to the encoder.
+    views: bool = True
 
 
 class Backbone(nn.Module):
@@ -53,6 +56,8 @@ class Backbone(nn.Module):
         self.source = parts.source
         self.standardise = parts.standardise
         self.preprocessing = parts.preprocessing
+        # A preprocessing of somebody else's own does what only they know.
+        self.views = parts.views and type(parts.preprocessing) is Preprocessing
         self.transform = Transform(parts.preprocessing)
         self.train_transform = Transform(parts.preprocessing, augmentation)
         self.encoder = parts.encoder

@@ -239,14 +239,22 @@ def extract(
     from probe.runs.inputs import gather
 
     rows = [
-        {"split": split, "rows": len(f.y), "dim": f.X.shape[1], "cached": f.cached, "seconds": f.seconds}
-        for split, f in gather(recipe, cache=cache).features.items()
+        {
+            "split": split,
+            "view": view.name,
+            "rows": len(f.y),
+            "dim": f.X.shape[1],
+            "cached": f.cached,
+            "seconds": f.seconds,
+        }
+        for view, sets in gather(recipe, cache=cache).by_view.items()
+        for split, f in sets.items()
     ]
 
     def line(row: dict[str, Any]) -> str:
         speed = f"{row['rows'] / max(row['seconds'], 1e-9):,.0f} images/s"
         how = "cached" if row["cached"] else speed
-        return f"{row['split']:6} {row['rows']:>9,} x {row['dim']}  {how}"
+        return f"{row['split']:6} {row['view']:8} {row['rows']:>9,} x {row['dim']}  {how}"
 
     if rank() == 0:
         say(rows, as_json, map(line, rows))

@@ -70,4 +70,4 @@ def cache_entries(cache: Path | None) -> Listing:
     for entry in inventory.entries(cache):
         size, date = f"{entry.bytes / 1e6:,.1f} MB", f"{entry.date:%Y-%m-%d %H:%M}"
         rows.append({**asdict(entry), "date": date, "path": str(entry.path), "size": size})
-    return Listing(rows, ("name", "state", "rows", "dim", "dtype", "size", "date"))
+    return Listing(rows, ("name", "view", "state", "rows", "dim", "dtype", "size", "date"))

@@ -52,6 +52,7 @@ RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
         {},
     ),
     ("--root", "data.root", "A local copy of a registered data set.", {}),
+    ("--views", "features.views", "Views of each image: center (default), flip, or a number of crops.", {}),
     ("--method", "method.name", "A loss or a method around one; see `probe methods`.", {}),
     ("--solver", "solver.name", "lbfgs (default), sgd, ridge, knn or zeroshot.", {}),
     (

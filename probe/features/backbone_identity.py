@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FOLDER = "backbones"
 LIBRARIES = ("mr2-probe", "torch", "torchvision", "timm", "open_clip_torch", "transformers")
-NUMBERS = ("name", "dim", "tap", "architecture", "source", "standardise", "fingerprint")
+NUMBERS = ("name", "dim", "tap", "architecture", "source", "standardise", "views", "fingerprint")
 MANY = 1000  # files in a folder of weights; one with more is something else, and not worth asking about
 
 
@@ -50,6 +50,7 @@ class BackboneIdentity:
     architecture: str
     source: str
     standardise: bool
+    views: bool
     fingerprint: str
     preprocessing: Preprocessing
     loader: Callable[[], Backbone] = field(repr=False)

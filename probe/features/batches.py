@@ -13,6 +13,7 @@ from probe.data import Split, decode_memory
 from probe.data.decode import BadImage
 from probe.data.images import passing
 from probe.errors import UserError
+from probe.features.views import CENTER, View
 
 
 class BatchRequest(NamedTuple):
@@ -41,10 +42,11 @@ class DecodedBatch:
 
 @dataclass(frozen=True)
 class BatchLoader:
-    """Loads batches; a dataset for torch's DataLoader whose index is a `BatchRequest`."""
+    """Loads batches of one view; a dataset for torch's DataLoader whose index is a `BatchRequest`."""
 
     split: Split
     preprocessing: Preprocessing
+    view: View = CENTER
 
     def __getitem__(self, request: BatchRequest) -> DecodedBatch:
         shard, rows = request
@@ -56,7 +58,7 @@ class BatchLoader:
             # Errors are returned as data: raised in a loader process, they would lose their message.
             try:
                 with decode_memory.until_seen():
-                    pixels[len(batch.rows)] = self.preprocessing.pixels(self.split[row][0])
+                    pixels[len(batch.rows)] = self._pixels(row)
                 batch.rows.append(row)
             except BadImage as error:
                 batch.bad[row] = str(error)
@@ -68,6 +70,10 @@ class BatchLoader:
                 break
         batch.pixels = pixels[: len(batch.rows)]
         return batch
+
+    def _pixels(self, row: int) -> Tensor:
+        digest = self.split.digests[row].tobytes() if self.view.seeded else b""
+        return self.view.pixels(self.preprocessing, self.split[row][0], digest)
 
     def __len__(self) -> int:
         return len(self.split)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from probe.features.views import CENTER, View
 from probe.system.sealed_json import canonical, digest
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 FORMAT = 1  # raise it whenever the meaning of a file in the entry changes
 SHARD_ROWS = 2048  # small enough that a kill costs seconds, large enough that files stay few
 DECODER = "decoder"  # the ingredient that stands only where images were skipped
+VIEW = "view"  # and the one that stands only where it is not the evaluation crop
 SHORT = 12  # hexadecimal digits of the key in the folder's name
 ENTRY_NAME = re.compile(rf"[a-z0-9-]+-[0-9a-f]{{{SHORT}}}")  # `CacheKey.folder`
 
@@ -36,6 +38,7 @@ class IdentifiedBackbone(Protocol):
     dim: int
     tap: str
     preprocessing: Preprocessing
+    views: bool  # may it see other views than the evaluation crop?
 
     def digest(self) -> str:
         """Of the weights as they are now, the tap and the preprocessing."""
@@ -98,6 +101,7 @@ def key_of(
     skip_bad_images: bool,
     autocast: str | None = None,
     shard_rows: int = SHARD_ROWS,
+    view: View = CENTER,
 ) -> CacheKey:
     """The key of `split` seen through `backbone`, whose weights now have this fingerprint."""
     ingredients = {
@@ -115,7 +119,10 @@ def key_of(
         "skip_bad_images": skip_bad_images,
         "shard_rows": shard_rows,
     }
-    return CacheKey(ingredients, slug([backbone.name, split.title]))
+    words = [backbone.name, split.title]
+    if view.ingredient is None:  # entries from before there were other views are still found
+        return CacheKey(ingredients, slug(words))
+    return CacheKey({**ingredients, VIEW: view.ingredient}, slug([*words, view.name]))
 
 
 def _numbers(preprocessing: Preprocessing) -> Any:

@@ -20,6 +20,7 @@ from probe.features.matrix import Matrix
 from probe.features.missing_shards import ExtractionJob, fill
 from probe.features.pipeline import default_workers
 from probe.features.store import Entry
+from probe.features.views import CENTER, View
 from probe.system.cache_dir import cache_root
 
 TENSORS = ("features", "labels", "index")  # of a shard
@@ -39,6 +40,7 @@ def extract(
     autocast: str | None = None,
     compile: bool | Literal["auto"] = "auto",
     shard_rows: int = SHARD_ROWS,
+    view: str | View = CENTER,
 ) -> FeatureSet:
     """The features of every image of `split` (N x dim), from the cache or computed into it.
 
@@ -53,11 +55,13 @@ def extract(
     autocast         "bfloat16" or "float16": mixed precision, on a GPU only; part of the key
     compile          torch.compile; "auto": only where there are enough images to earn its cost back
     shard_rows       rows in one file of the cache; part of the key
+    view             what is shown of each image (`probe.features.views`): "center", the evaluation crop;
+                     "flip", its mirror image; "crop-1", "crop-2", ...; part of the key
     """
     started = time.perf_counter()
-    device = device_of(backbone)
+    device, view = device_of(backbone), view if isinstance(view, View) else View(view)
     _check(dtype=dtype, batch_size=batch_size, workers=workers, autocast=autocast, split=split, device=device)
-    entries = _entries(backbone, split, cache, dtype, skip_bad_images, autocast, shard_rows)
+    entries = _entries(backbone, split, cache, dtype, skip_bad_images, view, autocast, shard_rows)
     entry, shards, damaged = _looked_up(entries)
     found = shards is not None
     if shards is None:
@@ -74,6 +78,7 @@ def extract(
             progress,
             autocast,
             worth_compiling(len(split), device) if compile == "auto" else compile,
+            view,
         )
         entry, shards = fill(job)
     entry.sweep()
@@ -87,13 +92,15 @@ def find(
     cache: str | Path | None = None,
     dtype: str = "float32",
     skip_bad_images: bool = False,
+    view: str | View = CENTER,
 ) -> FeatureSet | None:
     """The features of `split` if all of them are in the cache and sound; None otherwise.
 
     Only the backbone's identity is asked for, so `BackboneIdentity` will do: nothing is loaded.
     """
     started = time.perf_counter()
-    entry, shards, _ = _looked_up(_entries(backbone, split, cache, dtype, skip_bad_images))
+    view = view if isinstance(view, View) else View(view)
+    entry, shards, _ = _looked_up(_entries(backbone, split, cache, dtype, skip_bad_images, view))
     if shards is None:
         return None
     entry.sweep()
@@ -106,10 +113,12 @@ def _entries(
     cache: str | Path | None,
     dtype: str,
     skip_bad_images: bool,
+    view: View,
     autocast: str | None = None,
     shard_rows: int = SHARD_ROWS,
 ) -> list[Entry]:
     """Where the features may be: under the key of all images or, where some may be skipped, of the others."""
+    view.check(backbone)
     key = key_of(
         backbone,
         split,
@@ -118,6 +127,7 @@ def _entries(
         skip_bad_images=skip_bad_images,
         autocast=autocast,
         shard_rows=shard_rows,
+        view=view,
     )
     keys = [key, key.without_bad_images()] if skip_bad_images else [key]
     return [Entry(cache_root(cache), key) for key in keys]

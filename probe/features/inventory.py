@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 from backbones import reading
 from probe.errors import UserError, nearest
-from probe.features.cache_key import ENTRY_NAME, SHORT, CacheKey
+from probe.features.cache_key import ENTRY_NAME, SHORT, VIEW, CacheKey
 from probe.features.entry_format import (
     MANIFEST,
     SHARD_NAME,
@@ -21,11 +22,13 @@ from probe.features.entry_format import (
     read_manifest,
     shard_damage,
 )
+from probe.features.views import CENTER
 from probe.system import atomic, digest_index
 from probe.system.cache_dir import cache_root
 from probe.system.sealed_json import unsealed
 
 STATES = ("complete", "partial", "damaged")
+NAMED_VIEW = re.compile(rf"-(flip|crop-\d+)-[0-9a-f]{{{SHORT}}}$")  # in the name of an entry's folder
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class CacheEntry:
     rows: int
     dim: int
     dtype: str
+    view: str  # what was shown of each image: center, flip, crop-1, ...
     bytes: int
     date: datetime  # of the last change
     path: Path
@@ -176,10 +180,19 @@ def _listed(folder: Path) -> CacheEntry:
         rows=body["rows"] if body else sum(shape["rows"] for shape in shapes),
         dim=dim,
         dtype=dtype,
+        view=_view(folder, body),
         bytes=sum(sizes.values()),
         date=datetime.fromtimestamp(max([folder.stat().st_mtime, *(p.stat().st_mtime for p in shards)])),
         path=folder,
     )
+
+
+def _view(folder: Path, body: dict[str, Any] | None) -> str:
+    """The view that the manifest tells; without one, the view at the end of the folder's readable name."""
+    told = body["key"].get(VIEW) if body and isinstance(body["key"], dict) else None
+    name = told.get("name") if isinstance(told, dict) else None
+    named = NAMED_VIEW.search(folder.name) if body is None else None
+    return str(name or (named and named[1]) or CENTER.name)
 
 
 def _shape(path: Path) -> dict[str, Any] | None:

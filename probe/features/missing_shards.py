@@ -26,6 +26,7 @@ from probe.features.batches import BatchLoader, BatchRequest
 from probe.features.encoder import BatchEncoder
 from probe.features.pipeline import EncodedBatch, encoded
 from probe.features.store import Entry
+from probe.features.views import CENTER, View
 from probe.system import world
 from probe.system.locks import FolderLocks
 from probe.system.progress import bar
@@ -58,6 +59,12 @@ class ExtractionJob:
     progress: bool
     autocast: str | None
     compile: bool
+    view: View = CENTER
+
+    @property
+    def title(self) -> str:
+        """What the progress bar says: the split, and the view if it is not the usual one."""
+        return self.split.title if self.view == CENTER else f"{self.split.title} ({self.view.name})"
 
 
 def fill(job: ExtractionJob) -> tuple[Entry, dict[int, Path]]:
@@ -83,7 +90,7 @@ def _complete(job: ExtractionJob) -> dict[int, Path]:
     try:
         with (
             evaluation_mode(job.backbone),
-            bar(f"extracting {job.split.title}", rows, "images", show=job.progress and rank == 0) as advance,
+            bar(f"extracting {job.title}", rows, "images", show=job.progress and rank == 0) as advance,
         ):
             encoder = BatchEncoder(
                 job.backbone, batch_size=job.batch_size, autocast=job.autocast, compile=job.compile
@@ -122,7 +129,7 @@ def _compute(
     advance: Callable[[int], None],
 ) -> None:
     """Compute those of the missing shards that no other run is computing; never waits for one."""
-    loader = BatchLoader(job.split, job.backbone.preprocessing)
+    loader = BatchLoader(job.split, job.backbone.preprocessing, job.view)
     all_labels = np.array(job.split.labels)
     with FolderLocks(job.entry.folder) as locks:
         requests = _requests(job, missing, locks)

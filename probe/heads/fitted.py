@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,19 @@ class FittedHead:
         """N x K scores of N x D unscaled features, read in blocks."""
         score = SCORES[self.kind]
         return torch.cat([score(self, self.scaling(block)) for block in blocks_of(features)])
+
+    def scores_over(self, views: Sequence[Tensor | FeatureMatrix]) -> Tensor:
+        """N x K scores of N images, averaged over their views (each N x D).
+
+        The scores of k-NN are logarithms of votes, and most classes have none: its votes are averaged.
+        """
+        total = self.scores(views[0])
+        for view in views[1:]:
+            own = self.scores(view)
+            total = torch.logaddexp(total, own) if self.kind == "knn" else total + own
+        if len(views) == 1:
+            return total
+        return total - math.log(len(views)) if self.kind == "knn" else total / len(views)
 
 
 def _linear(head: FittedHead, features: Tensor) -> Tensor:

@@ -22,8 +22,10 @@ def held_out_probabilities(problem: ProbeProblem, l2: float) -> FitPredict:
 
     def fit_predict(images: NDArray[np.int64], holdout: NDArray[np.int64]) -> NDArray[np.floating]:
         rows = problem.rows(images)
-        X, y = take_rows(problem.X, rows), problem.y[rows]
-        solution = logistic.fit(X, y, problem.num_classes, l2=l2, basis=problem.basis, tol=ROUGH)
+        X, y, weights = take_rows(problem.X, rows), problem.y[rows], problem.weights(rows)
+        solution = logistic.fit(
+            X, y, problem.num_classes, l2=l2, sample_weight=weights, basis=problem.basis, tol=ROUGH
+        )
         return F.softmax(problem.logits(solution, holdout), dim=1).numpy()
 
     return fit_predict

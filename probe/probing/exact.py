@@ -64,7 +64,7 @@ def _lbfgs(
     path = logistic_path(problem, lambda rows: problem.loss(method, rows))
     record = select_l2(problem, solver, holdout, path)
     loss = problem.loss(method)
-    shared = {"l2": record["l2"], "sample_weight": problem.sample_weight, "basis": problem.basis}
+    shared = {"l2": record["l2"], "sample_weight": problem.weights(), "basis": problem.basis}
     robust.settle(loss, problem.X, problem.y, **shared)
     solution = logistic.fit(
         problem.X, problem.y, problem.num_classes, adjustment=loss.adjustment(), tol=solver.tol, **shared
@@ -89,10 +89,11 @@ def _ridge(
     problem: ProbeProblem, method: LossSettings, solver: SolverSettings, holdout: NDArray[np.int64]
 ) -> Fit:
     def path(rows: NDArray[np.int64]) -> Callable[[Sequence[float]], Sequence[ridge.RidgeHead]]:
-        return ridge.Ridge(take_rows(problem.X, rows), problem.y[rows], problem.num_classes).path
+        X, y, weights = take_rows(problem.X, rows), problem.y[rows], problem.weights(rows)
+        return ridge.Ridge(X, y, problem.num_classes, sample_weight=weights).path
 
     record = select_l2(problem, solver, holdout, path)
-    whole = ridge.Ridge(problem.X, problem.y, problem.num_classes, sample_weight=problem.sample_weight)
+    whole = ridge.Ridge(problem.X, problem.y, problem.num_classes, sample_weight=problem.weights())
     return Fit(_linear(problem, whole.path([record["l2"]])[0]), record)
 
 
@@ -112,7 +113,9 @@ def _zero_shot(
 def _knn(
     problem: ProbeProblem, method: LossSettings, solver: SolverSettings, holdout: NDArray[np.int64]
 ) -> Fit:
-    settings = {"num_classes": problem.num_classes, "k": solver.k, "weighted": solver.weighted}
+    # The bank holds every view, and each has a vote: k neighbours are k images' worth of them.
+    k = solver.k * problem.views
+    settings = {"num_classes": problem.num_classes, "k": k, "weighted": solver.weighted}
     bank = problem.X if isinstance(problem.X, Tensor) else problem.X.tensor()
     tensors = {"bank": bank, "labels": torch.from_numpy(problem.y)}
     return Fit(FittedHead("knn", tensors, settings, problem.scaling), {"k": solver.k})

@@ -33,21 +33,25 @@ class Scores(Protocol):
 
 @dataclass(frozen=True)
 class ProbeProblem:
-    """Features and labels of the training and validation rows; the same for every method of a run.
+    """Features and labels of the training and validation images; the same for every method of a run.
 
     Folds and holdouts are made of images: `rows` are what a head learns from them, and `logits` is what it
-    says about them.
+    says about them. Of an image with V views a head learns V rows of weight 1/V, so that it counts once; the
+    rows of all images are stacked view by view, the evaluation crops first.
     """
 
-    raw: Features  # N x D, as the backbone gave them
+    raw: Features  # N x D, as the backbone gave them; N = V n
     y: NDArray[np.int64]  # N, in 0..K-1
     class_names: tuple[str, ...]  # K
     metric: str = "accuracy"  # what validation maximises
     scaling: Scaling = scaling.NEUTRAL
     sample_weight: NDArray[np.floating] | None = None  # N
     text: tuple[Tensor, float] | None = None  # zero-shot: K x D class embeddings, and the logit scale
-    ids: Sequence[str] | None = None  # of the rows, for messages
+    ids: Sequence[str] | None = None  # of the n images, for messages
     key: str = ""  # of all that the features were made from: the hashes of the cache entries
+    views: int = 1  # V
+    # T n x D: the views that predictions are averaged over, stacked alike; None: those that are learnt from
+    tested: Features | None = None
 
     @property
     def num_classes(self) -> int:
@@ -57,36 +61,69 @@ class ProbeProblem:
     @property
     def images(self) -> int:
         """n, the training and validation images."""
-        return len(self.y)
+        return len(self.y) // self.views
 
     @property
     def labels(self) -> NDArray[np.int64]:
         """n: the label of each image."""
-        return self.y
+        return self.y[: self.images]
 
     def rows(self, images: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of X that belong to these images."""
-        return images
+        """The rows of X that belong to these images, view by view."""
+        return stacked(images, self.images, self.views)
+
+    def weights(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.floating] | None:
+        """What these rows (None: all) count for: an image's views share its weight; None: 1 each."""
+        if self.views == 1 and self.sample_weight is None:
+            return None
+        weight = np.ones(len(self.y)) if self.sample_weight is None else self.sample_weight
+        return (weight if rows is None else weight[rows]) / self.views
 
     def logits(self, head: Scores, images: NDArray[np.int64]) -> Tensor:
-        """m x K: what a head says about m images."""
-        return head.logits(take_rows(self.X, self.rows(images)))
+        """m x K: what a head says about m images, averaged over the views that predictions are made of."""
+        views = self.test_rows.shape[0] // self.images
+        scores = head.logits(take_rows(self.test_rows, stacked(images, self.images, views)))
+        return scores if views == 1 else scores.view(views, len(images), -1).mean(dim=0)
 
     def names(self, rows: NDArray[np.int64]) -> list[str]:
-        """The ids of these rows, or their numbers where there are no ids."""
-        return [f"row {i}" if self.ids is None else self.ids[i] for i in rows.tolist()]
+        """The ids of these rows' images, or their numbers where there are no ids."""
+        images = (rows % self.images).tolist()
+        return [f"row {i}" if self.ids is None else self.ids[i] for i in images]
 
-    def only(self, rows: NDArray[np.int64]) -> ProbeProblem:
-        """The problem of these rows, with the scaling of all of them."""
-        weight = None if self.sample_weight is None else self.sample_weight[rows]
+    def only(self, images: NDArray[np.int64]) -> ProbeProblem:
+        """The problem of these images, with the scaling of all of them."""
+        rows, tested = self.rows(images), self.tested
+        if tested is not None:
+            views = tested.shape[0] // self.images
+            tested = take_rows(tested, stacked(images, self.images, views))
         return replace(
-            self, raw=take_rows(self.raw, rows), y=self.y[rows], sample_weight=weight, ids=self.names(rows)
+            self,
+            raw=take_rows(self.raw, rows),
+            y=self.y[rows],
+            sample_weight=None if self.sample_weight is None else self.sample_weight[rows],
+            ids=self.names(images),
+            tested=tested,
         )
 
     @cached_property
     def X(self) -> Features:
         """N x D, scaled: the features as the head sees them."""
-        return self.scaling(self.raw) if isinstance(self.raw, Tensor) else self.scaling.lazily(self.raw)
+        return self._scaled(self.raw)
+
+    @cached_property
+    def test_rows(self) -> Features:
+        """T n x D, scaled: what predictions are averaged over."""
+        return self.X if self.tested is None else self._scaled(self.tested)
+
+    @property
+    def crops(self) -> Features:
+        """n x D, scaled: the evaluation crop of each image."""
+        if self.views == 1:
+            return self.X
+        return self.X[: self.images] if isinstance(self.X, Tensor) else self.X.view(np.arange(self.images))
+
+    def _scaled(self, raw: Features) -> Features:
+        return self.scaling(raw) if isinstance(raw, Tensor) else self.scaling.lazily(raw)
 
     @cached_property
     def basis(self) -> Basis:
@@ -96,7 +133,7 @@ class ProbeProblem:
     def loss(
         self, method: LossSettings, rows: NDArray[np.int64] | None = None, *, moving: bool = False
     ) -> Loss:
-        """The method's loss, with the class counts and statistics of these rows only.
+        """The method's loss, with the class counts (of images) and the statistics of these rows only.
 
         Its defaults are those for statistics of the whole training set. `moving`: something in front of the
         head is trained, so statistics are left out, for a training to give and to move.
@@ -110,10 +147,16 @@ class ProbeProblem:
             stats = ClassStats.from_features(
                 features, y, self.num_classes, p=needed.p, robust=needed.robust
             )
-        counts = np.bincount(y, minlength=self.num_classes)
+            stats = replace(stats, count=stats.count / self.views)
+        counts = np.bincount(y, minlength=self.num_classes) // self.views
         return losses.make(
             method.name, num_classes=self.num_classes, class_counts=counts, stats=stats, **params
         )
+
+
+def stacked(images: NDArray[np.int64], of: int, views: int) -> NDArray[np.int64]:
+    """The rows of these images, where the rows of all `of` images are stacked view by view."""
+    return images if views == 1 else (images + of * np.arange(views)[:, None]).ravel()
 
 
 def take_rows(features: Features, rows: NDArray[np.int64] | None) -> Features:

@@ -60,7 +60,10 @@ def logistic_path(
     def path(rows: NDArray[np.int64]) -> Path:
         X, y = take_rows(problem.X, rows), problem.y[rows]
         adjustment = loss(rows).adjustment()
-        solver = LogisticSolver(X, y, problem.num_classes, adjustment=adjustment, basis=problem.basis)
+        weights, basis = problem.weights(rows), problem.basis
+        solver = LogisticSolver(
+            X, y, problem.num_classes, adjustment=adjustment, sample_weight=weights, basis=basis
+        )
         return partial(solver.path, tol=ROUGH)
 
     return path

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from probe.errors import UserError, nearest
 from probe.recipe import grammar
@@ -43,6 +44,24 @@ class BackboneConfig(Section):
     image_size: int | None = Field(None, gt=0, le=4096)  # input pixels; None: the backbone's default
 
 
+VIEWS = ("center", "flip")  # see `probe.features.views`
+MOST_VIEWS = 64  # crops: each costs as much as a first extraction
+
+
+def view_choice(value: Any, key: str, words: Sequence[str]) -> str | int:
+    """One of the words, or a number of crops; anything else is refused."""
+    if isinstance(value, str) and value in words:
+        return value
+    number = int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,4}", value) else value
+    if isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= MOST_VIEWS:
+        return number
+    near = nearest(value, words) if isinstance(value, str) else ""
+    raise UserError(
+        f"recipe: {key}: {value!r:.80} is none of {', '.join(words)}, or a number of crops "
+        f"from 1 to {MOST_VIEWS}{near}"
+    )
+
+
 class DataConfig(Section):
     """The data set, and how much of it validates."""
 
@@ -62,6 +81,22 @@ class FeaturesConfig(Section):
     scaling: Literal["auto", "none", "standard", "l2"] = "auto"  # before the head; auto: by backbone
     batch_size: int | None = Field(None, gt=0)  # None: chosen by the model's input size
     workers: int | None = Field(None, ge=0)  # decoding processes; None: by the number of cores
+    # What a probe learns from: "center", the evaluation crop of each image; "flip", that and its mirror
+    # image; or a number of seeded crops beside it. However many, an image counts once.
+    views: str | int = "center"
+    test_views: str | int = "auto"  # the views whose logits a prediction averages; auto: those of `views`
+
+    @field_validator("views", "test_views", mode="before")
+    @classmethod
+    def _view_choice(cls, value: Any, info: ValidationInfo) -> str | int:
+        words = VIEWS if info.field_name == "views" else ("auto", *VIEWS)
+        with own_words():
+            return view_choice(value, f"features.{info.field_name}", words)
+
+    @property
+    def views_tested(self) -> str | int:
+        """`test_views`, with "auto" resolved."""
+        return self.views if self.test_views == "auto" else self.test_views
 
 
 class MethodConfig(Section):
@@ -96,7 +131,12 @@ class SolverConfig(Section):
 
 # Keys that came after runs had been stored, and the value of those runs: at that value they are not part of
 # the digest, so that runs from before keep their names.
-LATER: dict[str, Any] = {"versus": "auto", "train.partners": "auto"}
+LATER: dict[str, Any] = {
+    "versus": "auto",
+    "train.partners": "auto",
+    "features.views": "center",
+    "features.test_views": "auto",
+}
 
 RESULT = "result.json"  # the file of a run folder that groups may name; see `probe.runs.folder`
 LOSSLESS = ("ridge", "knn", "zeroshot")  # solvers that minimise no loss of a method

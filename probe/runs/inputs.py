@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 import backbones
 from backbones.backbone import Backbone
@@ -18,8 +19,10 @@ from backbones.sources import Scratch
 from probe import data, features
 from probe.core import scaling
 from probe.data import Dataset, duplicates
-from probe.features import FeatureSet, Matrix, backbone_identity
+from probe.errors import UserError
+from probe.features import FeatureSet, Matrix, backbone_identity, views
 from probe.features.backbone_identity import BackboneIdentity
+from probe.features.views import CENTER, View
 from probe.probing.problem import ProbeProblem
 from probe.probing.zero_shot import text_classifier
 from probe.recipe import Recipe
@@ -38,8 +41,11 @@ class RunInputs:
 
     backbone: AnyBackbone
     data: Dataset
-    features: dict[str, FeatureSet]  # by split
+    features: dict[str, FeatureSet]  # by split: the evaluation crop of every image
     groups: dict[str, list[int]] | None = None  # as a file or a run gives them; None: yet to be ranked
+    further: Mapping[View, Mapping[str, FeatureSet]] = field(default_factory=dict)  # by view and split
+    learnt_views: tuple[View, ...] = (CENTER,)
+    averaged_views: tuple[View, ...] = (CENTER,)  # of which predictions are made
 
     @property
     def untrained(self) -> bool:
@@ -49,7 +55,11 @@ class RunInputs:
     @property
     def training(self) -> list[FeatureSet]:
         """The splits to learn from: train and, where there is one, the official validation split."""
-        return [f for split, f in self.features.items() if split != "test"]
+        return self.training_of(CENTER)
+
+    def training_of(self, view: View) -> list[FeatureSet]:
+        """One view of the splits to learn from."""
+        return [f for split, f in self.sets(view).items() if split != "test"]
 
     @cached_property
     def duplicates(self) -> dict[str, Any]:
@@ -58,17 +68,30 @@ class RunInputs:
         return duplicates.find({split: self.data[split] for split in self.features}, left_out)
 
     @property
-    def matrix(self) -> Matrix:
-        """N x D features of the training splits, memory-mapped."""
-        return Matrix.join([f.X for f in self.training])
+    def by_view(self) -> dict[View, Mapping[str, FeatureSet]]:
+        """All features, by view and split, the evaluation crops first."""
+        return {CENTER: self.features, **self.further}
+
+    def sets(self, view: View) -> Mapping[str, FeatureSet]:
+        """The features of one view, by split."""
+        return self.by_view[view]
+
+    def stack(self, views: Sequence[View]) -> Matrix:
+        """The features of the training splits, memory-mapped and stacked view by view."""
+        return Matrix.join([f.X for view in views for f in self.training_of(view)])
+
+    @property
+    def test_views(self) -> list[Matrix]:
+        """The features of the test split, one matrix for each view that predictions are averaged over."""
+        return [self.sets(view)["test"].X for view in self.averaged_views]
 
     @property
     def y(self) -> NDArray[np.int64]:
-        """N labels of the training splits."""
+        """n labels of the training splits' images."""
         return np.concatenate([f.y for f in self.training])
 
     def holdout(self, seed: int, fraction: float) -> NDArray[np.int64]:
-        """Rows of the training splits that validate: the official split, else a stratified draw by `seed`."""
+        """Training images that validate: the official split, else a stratified draw by `seed`."""
         n = len(self.features["train"].y)
         if "val" in self.features:
             return np.arange(n, n + len(self.features["val"].y))
@@ -108,33 +131,50 @@ def load_backbone(recipe: Recipe, cache: Path | None = None) -> Backbone:
     return b
 
 
-def _cached(r: Recipe, b: BackboneIdentity, d: Dataset, cache: Path | None) -> dict[str, FeatureSet] | None:
-    """The features of every split from the cache; None if one is missing."""
-    f: dict[str, FeatureSet] = {}
+Sets = dict[View, dict[str, FeatureSet]]  # by view and split
+
+
+def views_needed(recipe: Recipe, split: str) -> list[View]:
+    """The views of a split that a recipe needs, the evaluation crop first."""
+    learnt = () if split == "test" else views.chosen(recipe.features.views)
+    return list(dict.fromkeys([CENTER, *learnt, *views.chosen(recipe.features.views_tested)]))
+
+
+def _cached(r: Recipe, b: BackboneIdentity, d: Dataset, cache: Path | None) -> Sets | None:
+    """The features of every split and view from the cache; None if some are missing."""
+    f: Sets = {}
     for split in d.splits:
-        found = features.find(
-            b, d[split], cache=cache, dtype=r.features.dtype, skip_bad_images=r.data.skip_bad_images
-        )
-        if found is None:
-            return None
-        f[split] = found
+        for view in views_needed(r, split):
+            found = features.find(
+                b,
+                d[split],
+                cache=cache,
+                dtype=r.features.dtype,
+                skip_bad_images=r.data.skip_bad_images,
+                view=view,
+            )
+            if found is None:
+                return None
+            f.setdefault(view, {})[split] = found
     return f
 
 
-def _extracted(r: Recipe, b: Backbone, d: Dataset, cache: Path | None) -> dict[str, FeatureSet]:
-    """The features of every split, computed where the cache has none."""
-    return {
-        split: features.extract(
-            b,
-            d[split],
-            cache=cache,
-            dtype=r.features.dtype,
-            batch_size=r.features.batch_size,
-            workers=r.features.workers,
-            skip_bad_images=r.data.skip_bad_images,
-        )
-        for split in d.splits
-    }
+def _extracted(r: Recipe, b: Backbone, d: Dataset, cache: Path | None) -> Sets:
+    """The features of every split and view, computed where the cache has none."""
+    f: Sets = {}
+    for split in d.splits:
+        for view in views_needed(r, split):
+            f.setdefault(view, {})[split] = features.extract(
+                b,
+                d[split],
+                cache=cache,
+                dtype=r.features.dtype,
+                batch_size=r.features.batch_size,
+                workers=r.features.workers,
+                skip_bad_images=r.data.skip_bad_images,
+                view=view,
+            )
+    return f
 
 
 def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _: nullcontext()) -> RunInputs:
@@ -146,22 +186,33 @@ def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _
         dataset = load_data(recipe, cache)
     given = groups.given(recipe.groups, dataset.class_names)  # refused now, not after minutes of extraction
     with stage("backbone"):
-        identity = backbone_from_cache(recipe, cache)
+        backbone: AnyBackbone | None = backbone_from_cache(recipe, cache)
     with stage("features"):
-        found = None if identity is None else _cached(recipe, identity, dataset, cache)
-    if identity is not None and found is not None:
-        return RunInputs(identity, dataset, found, given)
-    with stage("backbone"):
-        backbone = load_backbone(recipe, cache)
-    with stage("features"):
-        extracted = _extracted(recipe, backbone, dataset, cache)
-    return RunInputs(backbone, dataset, extracted, given)
+        found = _cached(recipe, backbone, dataset, cache) if isinstance(backbone, BackboneIdentity) else None
+    if backbone is None or found is None:
+        with stage("backbone"):
+            backbone = load_backbone(recipe, cache)
+        with stage("features"):
+            found = _extracted(recipe, backbone, dataset, cache)
+    crops = found.pop(CENTER)
+    if any(f.ids != crops[split].ids for sets in found.values() for split, f in sets.items()):
+        raise UserError("the views in the cache are not all of the same images; `probe cache rm` them")
+    return RunInputs(
+        backbone,
+        dataset,
+        crops,
+        given,
+        found,
+        views.chosen(recipe.features.views),
+        views.chosen(recipe.features.views_tested),
+    )
 
 
 def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
     """The problem of a recipe: features and labels of the training splits, scaled as the recipe says."""
-    matrix, backbone, dataset = inputs.matrix, inputs.backbone, inputs.data
-    raw = matrix.tensor() if 4 * matrix.shape[0] * matrix.shape[1] <= IN_MEMORY else matrix
+    backbone, dataset = inputs.backbone, inputs.data
+    learnt, averaged = inputs.learnt_views, inputs.averaged_views
+    raw = _held(inputs.stack(learnt))
     kind = recipe.features.scaling
     if kind == "auto":
         kind = "standard" if backbone.standardise else "none"
@@ -171,11 +222,18 @@ def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
         text = text_classifier(backbone, dataset.class_names, dataset.templates)
     return ProbeProblem(
         raw=raw,
-        y=inputs.y,
+        y=np.tile(inputs.y, len(learnt)),
         class_names=dataset.class_names,
         metric=dataset.metric,
         scaling=scaling.make(kind, raw),
         text=text,
         ids=[name for f in inputs.training for name in f.ids],
-        key=" ".join(f.key for f in inputs.training),
+        key=" ".join(f.key for view in dict.fromkeys(learnt + averaged) for f in inputs.training_of(view)),
+        views=len(learnt),
+        tested=None if averaged == learnt else _held(inputs.stack(averaged)),
     )
+
+
+def _held(matrix: Matrix) -> Matrix | Tensor:
+    """The matrix in memory, where it is small enough."""
+    return matrix.tensor() if 4 * matrix.shape[0] * matrix.shape[1] <= IN_MEMORY else matrix

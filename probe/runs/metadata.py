@@ -50,6 +50,10 @@ def describe(e: Experiment) -> dict[str, Any]:
                 "digests": None if official else [data.holdout_digest(train[rows]) for rows in e.holdouts],
             },
         },
+        "views": {
+            "learnt": [view.name for view in e.inputs.learnt_views],
+            "averaged": [view.name for view in e.inputs.averaged_views],
+        },
         "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(e.fitted.fits)],
         "environment": {**environment.describe(), "device": device()},
     }

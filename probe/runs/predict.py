@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL.Image import Image
+from torch import Tensor
 
 import backbones
 from backbones import reading
+from backbones.backbone import Backbone
 from probe.data.decode import rgb
 from probe.data.sources.image_folder import LARGEST
 from probe.errors import UserError
+from probe.features.views import CENTER, View
 from probe.runs.folder import RunFolder
 
 BATCH = 64
@@ -36,13 +40,14 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
             f"the weights of {backbone.name} are not those this head was trained on; "
             "restore them, or run the probe again"
         )
-    names = about["class_names"]
+    names, views = about["class_names"], [View(name) for name in about.get("views", [CENTER.name])]
     predicted = []
     for start in range(0, len(images), BATCH):
         batch = images[start : start + BATCH]
         with torch.inference_mode():
-            pixels = torch.stack([backbone.transform(_open(path)) for path in batch])
-            probability = head.scores(backbone(pixels)).softmax(dim=1)
+            opened = [_open(path) for path in batch]
+            features = [_features(backbone, opened, view) for view in views]
+            probability = head.scores_over(features).softmax(dim=1)
         best = probability.topk(min(top, len(names)), dim=1)
         for path, values, classes in zip(batch, best.values.tolist(), best.indices.tolist(), strict=True):
             rows = [{"name": names[k], "probability": p} for k, p in zip(classes, values, strict=True)]
@@ -50,8 +55,18 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
     return predicted
 
 
-def _open(path: Path) -> Image:
+def _features(backbone: Backbone, images: Sequence[tuple[Image, bytes]], view: View) -> Tensor:
+    """n x D, of one view of n images."""
+    numbers = backbone.preprocessing
+    pixels = torch.stack([view.pixels(numbers, image, digest) for image, digest in images])
+    return backbone(numbers.normalise(pixels))
+
+
+def _open(path: Path) -> tuple[Image, bytes]:
+    """The image, and the SHA-256 of its file, which seeds its views."""
     try:
-        return rgb(reading.content(path, LARGEST), str(path), ways_out="fix it, or leave it out")
+        content = reading.content(path, LARGEST)
+        digest = hashlib.sha256(content).digest()
+        return rgb(content, str(path), ways_out="fix it, or leave it out"), digest
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error

@@ -66,7 +66,7 @@ def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None
         method.name: Model(method.scores[0].numpy(), _array(method.fits[0].head.tensors.get("weight")))
         for method in e.methods
     }
-    train = LabelledFeatures(e.problem.X, e.problem.y)
+    train = LabelledFeatures(e.problem.crops, e.problem.labels)
     test = LabelledFeatures(e.problem.scaling.lazily(e.test.X), e.test.y)
     return diagnose(
         models,

@@ -148,4 +148,5 @@ def about_head(e: Experiment) -> dict[str, Any]:
         "fingerprint": backbone.fingerprint if tuned is None else tuned.backbone.digest(),
         "tuned": tuned is not None,
         "dim": backbone.dim,
+        "views": [view.name for view in e.inputs.averaged_views],
     }

@@ -32,7 +32,7 @@ from probe.runs.naming import label
 if TYPE_CHECKING:
     from probe.train import FinetunedModel
 
-Holdouts = Sequence[NDArray[np.int64]]  # the rows that validate, one array per seed
+Holdouts = Sequence[NDArray[np.int64]]  # the images that validate, one array per seed
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,8 @@ def solve(
     solver: SolverSettings,
 ) -> FittedMethod:
     """A method by an exact solver, with every holdout; `name` is what its predictions are called."""
-    test = inputs.features["test"].X
     fits = [exact.fit(problem, method, solver, holdout) for holdout in holdouts]
-    return FittedMethod(name, fits, [fit.head.scores(test) for fit in fits])
+    return FittedMethod(name, fits, [fit.head.scores_over(inputs.test_views) for fit in fits])
 
 
 class Trained(Strategy):
@@ -136,8 +135,8 @@ class Sgd(Trained):
         from probe.runs import seeds
 
         fits = list(seeds.probes(self.recipe, problem, holdouts, work))
-        test = inputs.features["test"].X
-        return FittedMethod(label(self.recipe), fits, [fit.head.scores(test) for fit in fits])
+        scores = [fit.head.scores_over(inputs.test_views) for fit in fits]
+        return FittedMethod(label(self.recipe), fits, scores)
 
 
 class Finetune(Trained):

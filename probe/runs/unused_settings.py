@@ -119,6 +119,11 @@ RULES = (
         lambda r: r.train.augment.mix != "none",
         "it is for train.augment.mix=mixup, cutmix or both",
     ),
+    Rule(
+        ("features.views", "features.test_views"),
+        lambda r: not r.finetune,
+        "--finetune learns from images, of which train.augment makes views",
+    ),
     Rule(("data.profile",), lambda r: r.data.imbalance is not None, "it is for data.imbalance"),
 )
 

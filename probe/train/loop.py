@@ -318,8 +318,10 @@ class Training:
 
     def validate(self, data: SampleLoader) -> float:
         """The task's metric on these samples, by the network as it is."""
-        guess = self.evaluate(data).argmax(dim=1).numpy()
-        return score(guess, np.asarray(data.labels), self.task.num_classes, self.task.metric)
+        scores = self.evaluate(data)
+        images = len(scores) // self.task.validation_views
+        guess = scores.view(-1, images, scores.shape[1]).mean(dim=0).argmax(dim=1).numpy()
+        return score(guess, np.asarray(data.labels)[:images], self.task.num_classes, self.task.metric)
 
     def release(self) -> Objective:
         """Network and method as they were given, with the weights of now, whole and on the CPU."""

@@ -58,8 +58,8 @@ def probe_sgd(
 ) -> Fit:
     """A head trained by SGD on an N x D problem.
 
-    The `held` rows choose the penalty and, with `keep: best`, the epoch. `folder` is for checkpoints and the
-    log; a killed training resumes there.
+    The `held` images choose the penalty and, with `keep: best`, the epoch. `folder` is for checkpoints and
+    the log; a killed training resumes there.
     """
     from probe.probing.problem import Fit
 
@@ -90,8 +90,14 @@ def probe_sgd(
         record["best_epoch"] = progress.best["epoch"]
     if job.adjustment is not None and l2 > 0 and job.loss.name == job.config.name:
         weights = (head.tensors["weight"], head.tensors["bias"])
-        record["gap"] = final_check.gap(
-            job.X, job.y, problem.num_classes, job.adjustment, weights, l2=l2, basis=problem.basis
+        record["gap"] = final_check.gap(  # V rows of weight 1 an image, with V l2, are the same problem
+            job.X,
+            job.y,
+            problem.num_classes,
+            job.adjustment,
+            weights,
+            l2=l2 * problem.views,
+            basis=problem.basis,
         )
     return Fit(head, record, job.loss)
 
@@ -103,7 +109,7 @@ class SgdJob:
     problem: ProbeProblem
     config: MethodConfig
     settings: TrainConfig
-    held: NDArray[np.int64]
+    held: NDArray[np.int64]  # images
     seed: int
     X: Tensor | FeatureMatrix  # n x D: the rows that are trained on, as the exact solver sees them
     y: NDArray[np.int64]
@@ -123,16 +129,19 @@ class SgdJob:
         held: NDArray[np.int64],
         seed: int,
     ) -> SgdJob:
-        """The job of these settings; the held rows are trained on too, unless they choose an epoch."""
-        everything = np.arange(len(problem.y))
-        kept = np.setdiff1d(everything, held) if settings.selects else everything
+        """The job of these settings; the held images are trained on too, unless they choose an epoch."""
+        everything = np.arange(problem.images)
+        kept = problem.rows(np.setdiff1d(everything, held) if settings.selects else everything)
         X, y = _part(problem, kept), problem.y[kept]
         if settings.head == "adapter":
             loss = used = _moving_loss(problem, config, kept)
         else:
             loss = inner_loss(problem, config, kept)
             used = frozen_loss(loss)
-        method = make_method(config, num_classes=problem.num_classes, labels=y, dim=X.shape[1], loss=used)
+        labels = y[: len(y) // problem.views]
+        method = make_method(
+            config, num_classes=problem.num_classes, labels=labels, dim=X.shape[1], loss=used
+        )
         head = make_head(method, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
         conditioning, adjustment = NEUTRAL, None
         if isinstance(head, Linear):
@@ -152,6 +161,7 @@ class SgdJob:
         size = 1.0 if spread is None else float(spread[0])
         weight = None if self.adjustment is None else self.adjustment.weight
         mass = len(self.y) if weight is None else float(weight[torch.from_numpy(self.y)].sum())
+        mass /= self.problem.views  # an image counts once
         decay = optim.DEFAULTS["sgd"].weight_decay if l2 is None else l2 / (mass * size**2)
         decay = decay if given is None else given
         return decay, decay * mass * size**2
@@ -170,6 +180,7 @@ class SgdJob:
             epochs=s.epochs or EPOCHS,
             validation=self._validation() if s.selects else None,
             metric=problem.metric,
+            validation_views=problem.test_rows.shape[0] // problem.images,
         )
         config, shape = self.config.model_dump_json(), self.X.shape
         versions = methods.catalogue.versions(self.config.name, self.config.params) or ""
@@ -184,8 +195,11 @@ class SgdJob:
         )
 
     def _validation(self) -> FeatureLoader:
-        problem, held = self.problem, self.held
-        return self._loader(_part(problem, held), problem.y[held], problem.names(held))
+        from probe.probing.problem import stacked, take_rows
+
+        problem, X = self.problem, self.problem.test_rows
+        rows = stacked(self.held, problem.images, X.shape[0] // problem.images)
+        return self._loader(take_rows(X, rows), problem.labels[rows % problem.images], problem.names(rows))
 
     def _loader(self, X: Tensor | FeatureMatrix, y: NDArray[np.int64], names: list[str]) -> FeatureLoader:
         return FeatureLoader(self.conditioning(X) if isinstance(X, Tensor) else X, y, names)

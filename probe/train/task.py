@@ -20,4 +20,5 @@ class Task:
     optimizer: str  # a key of `optim.DEFAULTS`
     epochs: int
     validation: SampleLoader | None = None  # never trained on
+    validation_views: int = 1  # samples of each image in it, stacked view by view; their scores are averaged
     metric: str = "accuracy"  # the best epoch is the one that validates best by it

@@ -84,7 +84,9 @@ def main() -> None:
 
         locks.FolderLocks.acquire = lambda self, shard: True  # type: ignore[method-assign]
     pictures = split(delay=float(os.environ.get("DELAY", 0)))
-    f = features.extract(backbone(), pictures, cache=sys.argv[1], shard_rows=8, batch_size=4, progress=False)
+    options = {"cache": sys.argv[1], "shard_rows": 8, "batch_size": 4, "progress": False}
+    for view in os.environ.get("VIEWS", "center").split():
+        f = features.extract(backbone(), pictures, view=view, **options)  # type: ignore[arg-type]
     print(len(pictures._images.seen), f.X.tensor().double().sum().item(), flush=True)  # type: ignore[attr-defined]
 
 
