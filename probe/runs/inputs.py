@@ -67,6 +67,11 @@ class RunInputs:
         """N labels of the training splits."""
         return np.concatenate([f.y for f in self.training])
 
+    @property
+    def training_ids(self) -> list[str]:
+        """The ids of the images of the training splits."""
+        return [name for f in self.training for name in f.ids]
+
     def holdout(self, seed: int, fraction: float) -> NDArray[np.int64]:
         """Rows of the training splits that validate: the official split, else a stratified draw by `seed`."""
         n = len(self.features["train"].y)
@@ -176,6 +181,6 @@ def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
         metric=dataset.metric,
         scaling=scaling.make(kind, raw),
         text=text,
-        ids=[name for f in inputs.training for name in f.ids],
+        ids=inputs.training_ids,
         key=" ".join(f.key for f in inputs.training),
     )
