@@ -10,8 +10,8 @@
     probabilities        of all K classes
 
 Where n x K probabilities would exceed `BUDGET`, the last column is replaced by `top_classes` (numbers) and
-`top_probabilities`, the `TOP` most likely ones, best first. The file's metadata has `class_names` and `entries`,
-"all" or "top".
+`top_probabilities`, the `TOP` most likely ones, best first. The file's metadata has `class_names` and
+`entries`, "all" or "top".
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Crossfitted:
             return np.asarray(right / n)
 
     def confusions(self) -> NDArray[np.float64]:
-        """K x K: the share of the images of class i (rows) that are mistaken for class j; 0 where i has none."""
+        """K x K: the share of class i (rows) that is mistaken for class j; 0 where i has no images."""
         k = self.num_classes
         pairs = np.bincount(self.labels * k + self.predicted, minlength=k * k).reshape(k, k)
         share = pairs / np.maximum(pairs.sum(axis=1, keepdims=True), 1)
@@ -135,7 +135,10 @@ def write(path: Path, said: Crossfitted, ids: Sequence[str], class_names: Sequen
         columns["probabilities"] = _lists(said.probability)
     else:
         columns |= {"top_classes": _lists(said.classes), "top_probabilities": _lists(said.probability)}
-    about = {"class_names": json.dumps(list(class_names)), "entries": "all" if said.classes is None else "top"}
+    about = {
+        "class_names": json.dumps(list(class_names)),
+        "entries": "all" if said.classes is None else "top",
+    }
     buffer = pa.BufferOutputStream()
     pq.write_table(pa.table(columns).replace_schema_metadata(about), buffer, compression="zstd")
     write_atomic(path, buffer.getvalue().to_pybytes())

@@ -1,4 +1,4 @@
-"""Look at these first, for a run: which images and which classes; CLIP's zero-shot accuracy for the forecast."""
+"""Look at these first, for a run: its images and hard classes, and for CLIP its zero-shot accuracy."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Which classes will be hard? A forecast from features alone, before any training.
 
-Each sign of difficulty ranks the K classes, and the forecast is the mean of their ranks, from 0 (easiest) to 1:
+Each sign of difficulty ranks the K classes; the forecast is the mean of their ranks, from 0 (easiest) to 1:
 
-    spread      spread of the class over the squared distance of its mean to the nearest other mean, unit features
+    spread      spread of the class over the squared distance of its mean to the nearest other mean
     neighbours  share of its images' nearest neighbours that is of other classes (leave-one-out)
     zero-shot   share of its training images that the class names' text embeddings get wrong, for CLIP
 
-Nothing is weighted or fitted, so nothing can be tuned to an answer.
+All on unit features. Nothing is weighted or fitted, so nothing can be tuned to an answer.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@
       "near_duplicates": {"cosine": from which on, "train": images that have one in train,
                           "test": test images that have one in train, "other_label": pairs with two labels,
                           "pairs": [{"cosine", "images": [{"split", "id", "class"}, the other]}, ...]},
-      "forecast":        {"by": signs, "order": class names, hardest first, "correlation": with the probes' accuracy}
+      "forecast":        {"by": signs, "order": class names, hardest first,
+                          "correlation": by ranks, with the probes' accuracy}
     }
 
 Reasons come from training images alone, so that they may be acted on; test images are only asked for copies.
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
 
     from probe.core.scaling import FeatureMatrix
 
-MOST_ROWS = 20_000  # images of a split whose neighbours are looked for: a seeded sample, balanced over classes
+MOST_ROWS = (
+    20_000  # images of a split whose neighbours are looked for: a seeded sample, balanced over classes
+)
 LISTED = 4  # suspects and pairs of a class that are named
 PAIRS = 12  # pairs of the whole data set that are named
 WORTH_A_BAR = 5_000  # images from which on it takes more than a moment
@@ -156,14 +159,15 @@ class Copies:
         across = list(neighbourhood.close_pairs(space.across, limit, within=False))
         y, K = space.train.y, len(class_names)
         rows = [(space.train, pair) for pair in within] + [(space.test, pair) for pair in across]
-        rows.sort(key=lambda row: _order(*row, y))
+        rows.sort(key=lambda row: _order(row[0], row[1], y))
         ends = np.array([(pair.row, pair.other) for pair in within], dtype=np.int64).reshape(-1, 2)
         odd = ends[y[ends[:, 0]] != y[ends[:, 1]]]
         return cls(
             limit,
             [_as_json(side, pair, space.train, class_names) for side, pair in rows],
             [(int(side.y[pair.row]), int(y[pair.other])) for side, pair in rows],
-            *(np.bincount(y[np.unique(some)], minlength=K) for some in (ends, odd)),
+            repeated=np.bincount(y[np.unique(ends)], minlength=K),
+            conflicting=np.bincount(y[np.unique(odd)], minlength=K),
             tested=len({pair.row for pair in across}),
         )
 

@@ -43,7 +43,11 @@ def nearest(
 ) -> Nearest:
     """For each query (n x D), or for each row of the bank (m x D) among the others."""
     unit = F.normalize(torch.from_numpy(np.ascontiguousarray(bank)).float(), dim=1)
-    asked = unit if queries is None else F.normalize(torch.from_numpy(np.ascontiguousarray(queries)).float(), dim=1)
+    asked = (
+        unit
+        if queries is None
+        else F.normalize(torch.from_numpy(np.ascontiguousarray(queries)).float(), dim=1)
+    )
     k = max(0, min(k, len(unit) - (queries is None)))
     step = max(1, BLOCK_BYTES // (4 * max(len(unit), 1)))
     index, distance = [np.empty((0, k), np.int64)], [np.empty((0, k))]
@@ -76,8 +80,8 @@ def own_share(labels: Labels, near: Nearest, num_classes: int) -> Floats:
 def duplicate_distance(near: Nearest) -> float:
     """The distance at and below which two images count as near-duplicates: far below the usual distance.
 
-    Usual is the distribution of the distance to the nearest other image, in logarithms: its median and, as its
-    standard deviation, the upper quartile minus the median over 0.674, since duplicates crowd the lower half.
+    Usual is the distribution of the distance to the nearest other image, in logarithms: its median and, as
+    its standard deviation, the upper quartile minus the median over 0.674. Duplicates crowd the lower half.
     """
     if near.distance.shape[1] == 0 or len(near.distance) < FEWEST:
         return SMALLEST
@@ -95,7 +99,7 @@ class Pair:
 
 
 def close_pairs(near: Nearest, limit: float, *, within: bool) -> Iterator[Pair]:
-    """All pairs at most `limit` apart, each once, the closest first; `within` one bank or from queries to it."""
+    """All pairs at most `limit` apart, each once, the closest first; `within` a bank, or of queries and bank."""
     rows, places = np.nonzero(near.distance <= limit)
     others, distance = near.index[rows, places], near.distance[rows, places]
     if within:  # i finds j and j finds i, unless one of them has too many neighbours that are nearer

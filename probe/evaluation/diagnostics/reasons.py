@@ -1,7 +1,7 @@
 """The likely reasons why a class is hard: a table of measures, each with the level at which it is mentioned.
 
-A reason's strength is its measure over its level; the strongest is the likely reason. The levels are round numbers
-that people would remark on, not fitted to anything.
+A reason's strength is its measure over its level; the strongest is the likely reason. The levels are round
+numbers that people would remark on, not fitted to anything.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _wrong(f: ClassFacts) -> str:
 
 
 def _unlike(f: ClassFacts) -> str:
-    ratio, above = f"{f.spread or 0:.2f}", percent(f.spread_above)
-    return f"unlike each other: spread {ratio} times that of others, above {above} of them"
+    place = "the largest" if f.spread_above == 1 else f"above {percent(f.spread_above)} of them"
+    return f"unlike each other: spread {f.spread or 0:.2f} times that of others, {place}"
 
 
 def _mixed(f: ClassFacts) -> str:
@@ -93,7 +93,7 @@ def percent(share: float | None) -> str:
 REASONS = (
     Reason("confused", 0.1, lambda f: f.mistaken if f.mistaken * f.count >= 2 else 0.0, _confused),
     Reason("few images", 2.0, lambda f: f.others_count / max(f.count, 0.5), _few),
-    Reason("suspect labels", 0.03, lambda f: f.wrong_labels / f.count if f.wrong_interval[0] >= 0.5 else 0.0, _wrong),
+    Reason("suspect labels", 0.01, lambda f: f.wrong_interval[0] / max(f.count, 1), _wrong),
     Reason("unlike images", 1.2, lambda f: f.spread or 0.0, _unlike),
     Reason("among others", 0.4, lambda f: 0.0 if f.own_neighbours is None else 1 - f.own_neighbours, _mixed),
     Reason("conflicting duplicates", 0.02, lambda f: f.conflicting / max(f.count, 1), _conflicting),

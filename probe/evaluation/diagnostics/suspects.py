@@ -1,17 +1,17 @@
 """Which labels of training images look wrong, and how many of each class are expected to be.
 
 In the manner of confident learning (Northcutt et al. 2021): every class has its own threshold, set by the
-probabilities that held-out images labelled with it get. Let t_j be their upper quartile, so that a share q_j (a
-quarter) of class j is in its *core*, p_j >= t_j. An image of class j that was labelled i by mistake is held out
-too, so it is in that core with the same probability q_j. Hence each image labelled i in the core of another class
-j stands for 1 / q_j wrong labels of class i:
+probabilities that held-out images labelled with it get. Let t_j be their upper quartile, so that a share q_j
+(a quarter) of class j is in its *core*, p_j >= t_j. An image of class j that was labelled i by mistake is held
+out too, so it is in that core with the same probability q_j. Hence each image labelled i in the core of
+another class j stands for 1 / q_j wrong labels of class i:
 
     expected_i = sum over images labelled i, in the core of j != i, of 1 / q_j
 
-Where classes are far apart this is close to the truth whatever the calibration, because only the order of the
-probabilities within a class matters. Where two classes overlap, images that truly look like the other class are
-counted too; the quartile (confident learning takes the mean) keeps them few, but no probability can tell them
-from wrong labels. The interval is that of a Poisson count, and knows nothing of the overlap.
+Where classes are far apart this is close to the truth whatever the calibration, because only the order of
+the probabilities within a class matters. Where two classes overlap, images that truly look like the other
+class are counted too; the quartile (confident learning takes the mean) keeps them few, but no probability can
+tell them from wrong labels. The interval is that of a Poisson count, and knows nothing of the overlap.
 
 Suspects to look at are more: images whose best other class has at least the median probability of its own.
 """
@@ -73,7 +73,7 @@ def find(
 
 
 def thresholds(labels: Labels, own: NDArray[np.floating], num_classes: int, level: float) -> Floats:
-    """K: a quantile of the label's probability over each class's images, at least CONFIDENT; inf without any."""
+    """K: a quantile of the label's probability over each class's images, at least CONFIDENT; else inf."""
     found = np.full(num_classes, np.inf)
     order = np.argsort(labels, kind="stable")
     present, starts = np.unique(labels[order], return_index=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from probe.report.html.markup import element, text
 from probe.report.text import format
 from probe.report.text.format import percent, plural
+
+Picture = Callable[[Mapping[str, str], str], str]  # an image (split and id) and what is on it, to HTML
 
 CLASSES = 30  # the hardest, which are shown with their images
 SUSPECTS, PAIRS = 4, 2  # images and pairs of a class
@@ -27,13 +29,13 @@ def shown_images(diagnostics: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
             yield from pair["images"]
 
 
-def look_first(result: Mapping[str, Any], picture: Any) -> str:
-    """The hard classes with their reasons and images; `picture(image, alt)` is an image's HTML, or nothing."""
+def look_first(result: Mapping[str, Any], picture: Picture) -> str:
+    """The hard classes with their reasons and images; `picture` is empty for an image without a thumbnail."""
     found = result["diagnostics"]["look_first"]
     note = (
         "The hard third of the classes, hardest first, with the likely reasons. They come from plain probes "
-        f"cross-fitted on {found['images']:,} training images and from the images' neighbours among the features, "
-        "so they may be acted on without a look at test labels."
+        f"cross-fitted on {found['images']:,} training images, whose accuracy is shown, and from neighbours "
+        "among the features, so they may be acted on without a look at test labels."
     )
     items = [element("li", _class(row, picture)) for row in shown_classes(result["diagnostics"])]
     said = [text(line) for line in format.look_first_totals(found)]
@@ -44,30 +46,38 @@ def look_first(result: Mapping[str, Any], picture: Any) -> str:
     )
 
 
-def _class(row: Mapping[str, Any], picture: Any) -> str:
-    head = f"{element('strong', text(row['name']))} ({percent(row['accuracy'])} % right, cross-fitted)"
+def _class(row: Mapping[str, Any], picture: Picture) -> str:
+    head = f"{element('strong', text(row['name']))}, {percent(row['accuracy'])} % right"
     reasons = [reason["text"] for reason in row["reasons"]] or [row["text"]]
-    listed = element("ul", "".join(element("li", text(reason)) for reason in reasons))
-    return element("p", head) + listed + _suspects(row, picture) + "".join(_pairs(row, picture))
+    said = "".join(element("p", text(reason), cls="reason") for reason in reasons)
+    return element("p", head) + said + _suspects(row, picture) + "".join(_pairs(row, picture))
 
 
-def _suspects(row: Mapping[str, Any], picture: Any) -> str:
+def _suspects(row: Mapping[str, Any], picture: Picture) -> str:
     images = row["suspects"]["images"][:SUSPECTS]
-    drawn = "".join(picture(image, f"{row['name']}, looks like {image['rival']}") for image in images)
     if not images:
         return ""
-    names = "; ".join(
+    rivals = ", ".join(dict.fromkeys(image["rival"] for image in images))
+    said = f"{plural(row['suspects']['count'], 'suspect label')}, may be {rivals}"
+    names = [
         f"{image['id']}: {image['rival']} {percent(image['rival_probability'], 0)} %" for image in images
-    )
-    said = element("p", text(f"{plural(row['suspects']['count'], 'suspect label')}: {names}"), cls="note")
-    return said + (element("div", drawn, cls="thumbs") if drawn else "")
+    ]
+    return _shown(said, images, names, picture)
 
 
-def _pairs(row: Mapping[str, Any], picture: Any) -> Iterator[str]:
+def _pairs(row: Mapping[str, Any], picture: Picture) -> Iterator[str]:
     for pair in row["near_duplicates"][:PAIRS]:
-        a, b = pair["images"]
-        labels = "" if a["class"] == b["class"] else f", labelled {a['class']} and {b['class']}"
-        ends = f"{a['split']} {a['id']} and {b['split']} {b['id']}"
-        said = element("p", text(f"near-duplicates: {ends}{labels}"), cls="note")
-        drawn = "".join(picture(image, f"{image['class']}, near-duplicate") for image in (a, b))
-        yield said + (element("div", drawn, cls="thumbs") if drawn else "")
+        images = pair["images"]
+        where, labels = " and ".join(i["split"] for i in images), " and ".join(i["class"] for i in images)
+        odd = images[0]["class"] != images[1]["class"]
+        said = f"near-duplicates in {where}" + (f", labelled {labels}" if odd else "")
+        names = [f"{image['split']} {image['id']}: {image['class']}" for image in images]
+        yield _shown(said, images, names, picture)
+
+
+def _shown(said: str, images: Iterable[Mapping[str, str]], names: list[str], picture: Picture) -> str:
+    """A line and its pictures, which have the names; without pictures, the line has them."""
+    drawn = "".join(picture(image, name) for image, name in zip(images, names, strict=True))
+    if not drawn:
+        return element("p", text(f"{said} ({'; '.join(names)})"), cls="note")
+    return element("p", text(said), cls="note") + element("div", drawn, cls="thumbs")

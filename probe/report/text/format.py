@@ -79,12 +79,14 @@ def look_first_totals(found: Mapping[str, Any]) -> list[str]:
     copies, forecast, expected = found["near_duplicates"], found["forecast"], found["suspects"]["expected"]
     lines = []
     if expected >= 0.5:
-        lines.append(f"labels that may be wrong: about {expected:,.0f} of {found['images']:,} training images")
+        lines.append(
+            f"labels that may be wrong: about {expected:,.0f} of {found['images']:,} training images"
+        )
     if copies["train"] or copies["test"]:
         odd = f", {plural(copies['other_label'], 'pair')} under two labels" if copies["other_label"] else ""
         lines.append(
-            f"near-duplicates (cosine {copies['cosine']:.3f} and above): {copies['train']:,} training images, "
-            f"{copies['test']:,} test images of one in train{odd}"
+            f"near-duplicates in train (cosine from {copies['cosine']:.3f}): of {copies['train']:,} training "
+            f"and {copies['test']:,} test images{odd}"
         )
     if forecast["correlation"] is not None:
         by, value = " and ".join(forecast["by"]), f"{forecast['correlation']:+.2f}".replace("-", MINUS)
