@@ -99,7 +99,7 @@ class Pair:
 
 
 def close_pairs(near: Nearest, limit: float, *, within: bool) -> Iterator[Pair]:
-    """All pairs at most `limit` apart, each once, the closest first; `within` a bank, or of queries and bank."""
+    """All pairs at most `limit` apart, each once, the closest first; `within` a bank, or from queries."""
     rows, places = np.nonzero(near.distance <= limit)
     others, distance = near.index[rows, places], near.distance[rows, places]
     if within:  # i finds j and j finds i, unless one of them has too many neighbours that are nearer

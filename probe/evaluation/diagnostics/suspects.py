@@ -2,8 +2,8 @@
 
 In the manner of confident learning (Northcutt et al. 2021): every class has its own threshold, set by the
 probabilities that held-out images labelled with it get. Let t_j be their upper quartile, so that a share q_j
-(a quarter) of class j is in its *core*, p_j >= t_j. An image of class j that was labelled i by mistake is held
-out too, so it is in that core with the same probability q_j. Hence each image labelled i in the core of
+(a quarter) of class j is in its *core*, p_j >= t_j. An image of class j that was labelled i by mistake is
+held out too, so it is in that core with the same probability q_j. Hence each image labelled i in the core of
 another class j stands for 1 / q_j wrong labels of class i:
 
     expected_i = sum over images labelled i, in the core of j != i, of 1 / q_j

@@ -58,7 +58,7 @@ def _suspects(row: Mapping[str, Any], picture: Picture) -> str:
     if not images:
         return ""
     rivals = ", ".join(dict.fromkeys(image["rival"] for image in images))
-    said = f"{plural(row['suspects']['count'], 'suspect label')}, may be {rivals}"
+    said = f"confidently mistaken for {rivals}: {plural(row['suspects']['count'], 'image')}"
     names = [
         f"{image['id']}: {image['rival']} {percent(image['rival_probability'], 0)} %" for image in images
     ]
@@ -68,7 +68,8 @@ def _suspects(row: Mapping[str, Any], picture: Picture) -> str:
 def _pairs(row: Mapping[str, Any], picture: Picture) -> Iterator[str]:
     for pair in row["near_duplicates"][:PAIRS]:
         images = pair["images"]
-        where, labels = " and ".join(i["split"] for i in images), " and ".join(i["class"] for i in images)
+        where = " and ".join(dict.fromkeys(image["split"] for image in images))
+        labels = " and ".join(image["class"] for image in images)
         odd = images[0]["class"] != images[1]["class"]
         said = f"near-duplicates in {where}" + (f", labelled {labels}" if odd else "")
         names = [f"{image['split']} {image['id']}: {image['class']}" for image in images]
