@@ -12,12 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backbones import reading
 from probe.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from probe.evaluation.crossfitted import Crossfitted
 
 GROUPS = ("easy", "medium", "hard")
 RESERVED = ("overall", "mean_per_class")  # statistics beside the groups in every table
@@ -30,6 +34,8 @@ COUNT_SCHEMES = {
 
 # (rows to train on, held-out rows) -> class probabilities of the held-out rows
 FitPredict = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.floating]]
+# (fold, its rows, their class probabilities): is shown every fold while its probabilities are in memory
+Keep = Callable[[int, NDArray[np.int64], NDArray[np.floating]], None]
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class Ranking:
     by: str
     source: str | None = None  # the file or the run that defines them
     remark: str | None = None
+    crossfitted: Crossfitted | None = None  # every training image; None for networks from scratch
 
     @property
     def origin(self) -> dict[str, str | None]:
@@ -71,7 +78,13 @@ def folds(labels: NDArray[np.int64], number: int, seed: int) -> NDArray[np.int64
 
 
 def crossfit(
-    labels: NDArray[np.int64], num_classes: int, fit_predict: FitPredict, *, number: int = 5, seed: int = 0
+    labels: NDArray[np.int64],
+    num_classes: int,
+    fit_predict: FitPredict,
+    *,
+    number: int = 5,
+    seed: int = 0,
+    keep: Keep | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Held-out accuracy and mean probability of the true class, K each.
 
@@ -85,6 +98,8 @@ def crossfit(
         if len(held) == 0:
             continue
         probability = fit_predict(kept, held)
+        if keep is not None:
+            keep(part, held, probability)
         correct[held] = probability.argmax(axis=1) == labels[held]
         confidence[held] = probability[np.arange(len(held)), labels[held]]
     return _class_mean(correct, labels, num_classes), _class_mean(confidence, labels, num_classes)

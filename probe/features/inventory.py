@@ -46,6 +46,10 @@ class CacheEntry:
     path: Path
 
 
+# File lists of the hub, the script of pages, accuracies that a forecast needs.
+SEALED = ("hub/*/*.json", "report/*.json", "zero-shot/*.json")
+
+
 def entries(cache: str | Path | None = None) -> list[CacheEntry]:
     """Every entry, newest first."""
     listed = [_listed(folder) for folder in _folders(cache_root(cache))]
@@ -152,10 +156,10 @@ def _problems(folder: Path) -> list[Damage]:
 
 
 def _problems_aside(root: Path) -> list[Damage]:
-    """Damage to what else the cache holds: remembered digests, file lists of the hub, the script of pages."""
+    """Damage to what else the cache holds: remembered digests, and what is sealed."""
     index = digest_index.damage(root)
     found = [] if index is None else [Damage(*index)]
-    for path in sorted([*root.glob("hub/*/*.json"), *root.glob("report/*.json")]):
+    for path in sorted(path for pattern in SEALED for path in root.glob(pattern)):
         try:
             unsealed(reading.text(path))
         except (OSError, ValueError) as error:

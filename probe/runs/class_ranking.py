@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from probe.evaluation import groups as ranked
 from probe.evaluation import metrics, predictions
+from probe.evaluation.crossfitted import Crossfitted
 from probe.evaluation.groups import Ranking
 from probe.probing import crossfit, exact
 from probe.recipe import Recipe
@@ -45,9 +46,13 @@ def rank(e: Experiment, ranking_run: TrainedRun | None) -> Ranking:
         other = e.trained or ranking_run
         return _by_own_holdouts(e) if other is None else _taken_from(other, e)
     source = e.recipe.groups
-    made = e.inputs.groups or (_by_test_accuracy(e) if source == "paper" else _by_crossfitting(e))
+    # also where the groups are given: it shows why classes are hard
+    found, crossfitted = ({}, None) if e.recipe.from_scratch else _by_crossfitting(e)
+    made = e.inputs.groups or (_by_test_accuracy(e) if source == "paper" else found)
     where = groups.origin(source)
-    return Ranking(made, str(where["groups_by"]), where["groups_from"], groups.remark(source))
+    return Ranking(
+        made, str(where["groups_by"]), where["groups_from"], groups.remark(source), crossfitted=crossfitted
+    )
 
 
 def _by_training(recipe: Recipe) -> bool:
@@ -61,15 +66,17 @@ def _by_test_accuracy(e: Experiment) -> dict[str, list[int]]:
     return ranked.thirds(np.nan_to_num(metrics.count(correct, e.test.y, e.problem.num_classes).accuracy))
 
 
-def _by_crossfitting(e: Experiment) -> dict[str, list[int]]:
-    """By the held-out accuracy of plain probes, with the l2 of the run's own plain probe."""
+def _by_crossfitting(e: Experiment) -> tuple[dict[str, list[int]], Crossfitted]:
+    """By the held-out accuracy of plain probes, with the l2 of the run's own plain probe; what they said."""
     problem, plain = e.problem, e.methods[-1]
     if plain.name == ERM:
         fit = plain.fits[0]
     else:  # compared with a training; classes are ranked by the frozen features all the same
         fit = exact.fit(problem, crossfit.PLAIN, exact.exactly(e.recipe.solver), e.holdouts[0])
     held_out = crossfit.held_out_probabilities(problem, fit.record["l2"])
-    return ranked.thirds(*ranked.crossfit(problem.labels, problem.num_classes, held_out))
+    said = Crossfitted.empty(problem.labels, problem.num_classes)
+    found = ranked.crossfit(problem.labels, problem.num_classes, held_out, keep=said.keep)
+    return ranked.thirds(*found), said
 
 
 def _taken_from(other: TrainedRun, e: Experiment) -> Ranking:

@@ -26,6 +26,7 @@ from probe.train.log import FILE as LOG
 
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
+    from probe.evaluation.crossfitted import Crossfitted
     from probe.evaluation.predictions import Predictions
     from probe.features import FeatureSet
     from probe.heads.fitted import FittedHead
@@ -161,6 +162,12 @@ class RunFolder:
         from probe.evaluation import predictions
 
         predictions.write(self._predictions, predicted, test.ids, test.y, test.class_names)
+
+    def write_crossfitted(self, said: Crossfitted, ids: Sequence[str], class_names: Sequence[str]) -> None:
+        """What plain probes said about each training image, which they had not seen."""
+        from probe.evaluation import crossfitted
+
+        crossfitted.write(self.path / crossfitted.FILE, said, ids, class_names)
 
     def write_log(self, text: str) -> None:
         """One JSON object per line."""

@@ -90,6 +90,11 @@ class RunInputs:
         """n labels of the training splits' images."""
         return np.concatenate([f.y for f in self.training])
 
+    @property
+    def training_ids(self) -> list[str]:
+        """The ids of the images of the training splits."""
+        return [name for f in self.training for name in f.ids]
+
     def holdout(self, seed: int, fraction: float) -> NDArray[np.int64]:
         """Training images that validate: the official split, else a stratified draw by `seed`."""
         n = len(self.features["train"].y)
@@ -227,7 +232,7 @@ def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
         metric=dataset.metric,
         scaling=scaling.make(kind, raw),
         text=text,
-        ids=[name for f in inputs.training for name in f.ids],
+        ids=inputs.training_ids,
         key=" ".join(f.key for view in dict.fromkeys(learnt + averaged) for f in inputs.training_of(view)),
         views=len(learnt),
         tested=None if averaged == learnt else _held(inputs.stack(averaged)),

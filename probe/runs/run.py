@@ -14,13 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from probe.evaluation.groups import Ranking
 from probe.evaluation.predictions import Predictions
 from probe.probing import exact
 from probe.probing.crossfit import PLAIN
 from probe.recipe import Recipe
 from probe.recipe.errors import check_all
 from probe.report.html import page, thumbnails
-from probe.runs import class_ranking, reference, results, unused_settings
+from probe.runs import class_ranking, look_first, reference, results, unused_settings
 from probe.runs.experiment import Experiment
 from probe.runs.folder import RunFolder
 from probe.runs.inputs import RunInputs, gather, pose
@@ -88,15 +89,17 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
         result = results.evaluate(experiment, ranking)
     with clock("diagnostics"):
         result["diagnostics"] = results.diagnostics(experiment, ranking.groups, result["margins"])
+    with clock("look first"):
+        result["diagnostics"]["look_first"] = look_first.block(experiment, ranking, cache)
     results.check_finite(result)
     result = json.loads(json.dumps({**result, "timing": clock.table()}, allow_nan=False))
 
     if rank_of_process() == 0:
         with clock("report"):
-            small = thumbnails.of_confusions(inputs.data["test"], result["diagnostics"])
+            small = thumbnails.of_diagnostics(inputs.data.by_name, result["diagnostics"])
             drawn = page.render(result, thumbnails=small, keep=cache)
         result["timing"] = clock.table()
-        write(folder, experiment, result, drawn, small)
+        write(folder, experiment, ranking, result, drawn, small)
     return Run(folder.path, result, experiment.own_predictions)
 
 
@@ -120,7 +123,12 @@ def fit(strategy: Strategy, inputs: RunInputs, trained: TrainedRun | None, work:
 
 
 def write(
-    folder: RunFolder, e: Experiment, result: dict[str, Any], drawn: str, small: dict[str, str]
+    folder: RunFolder,
+    e: Experiment,
+    ranking: Ranking,
+    result: dict[str, Any],
+    drawn: str,
+    small: dict[str, str],
 ) -> None:
     """Every file of the run, with the `drawn` page and its `small` pictures.
 
@@ -133,6 +141,8 @@ def write(
         if e.fitted.tuned is not None:
             new.copy_file(e.fitted.tuned.weights)
         new.write_predictions(e.predictions, e.test)
+        if ranking.crossfitted is not None:
+            new.write_crossfitted(ranking.crossfitted, e.inputs.training_ids, e.problem.class_names)
         e.strategy.write_log(e.fitted, folder.work, new)
         new.write_thumbnails(small)
         new.write_page(drawn)

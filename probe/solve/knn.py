@@ -27,14 +27,14 @@ def votes(
     rows = max(1, BLOCK_BYTES // (unit.shape[1] * unit.element_size()))
     parts = []
     for block in F.normalize(queries, dim=1).split(rows):
-        near, index = _nearest(block @ unit, k)
+        near, index = nearest(block @ unit, k)
         voters = labels[index]
         ballot = torch.exp((near - near[:, :1]) / TEMPERATURE) if weighted else 1 + near / (4 * k)
         parts.append(near.new_zeros(len(block), num_classes).scatter_add_(1, voters, ballot))
     return torch.cat(parts)
 
 
-def _nearest(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def nearest(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row and where they are; of equals at the border, the earlier ones.
 
     Selecting is many times faster than sorting, but breaks ties at will; so only rows with a tie are sorted.

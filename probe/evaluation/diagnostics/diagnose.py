@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.evaluation.diagnostics import classifiers, features, outputs, weights
+from probe.evaluation.diagnostics.sampling import balanced_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -153,12 +154,7 @@ def _sample(train: LabelledFeatures, seed: int) -> LabelledFeatures:
     """At most MOST_ROWS rows, the same number of every class where it has that many."""
     if len(train.y) <= MOST_ROWS:
         return LabelledFeatures(_array(train.X), np.asarray(train.y))
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(train.y))
-    order = order[np.argsort(train.y[order], kind="stable")]
-    _, starts, counts = np.unique(train.y[order], return_index=True, return_counts=True)
-    place = np.arange(len(order)) - np.repeat(starts, counts)  # each row's turn within its class
-    rows = np.sort(order[np.argsort(place, kind="stable")[:MOST_ROWS]])
+    rows = balanced_rows(train.y, MOST_ROWS, seed)
     return LabelledFeatures(np.asarray(train.X[rows]), train.y[rows])
 
 

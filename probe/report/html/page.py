@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +16,7 @@ from probe.errors import UserError
 from probe.report.charts import diagnostics as panels
 from probe.report.charts import results as charts
 from probe.report.charts.base import DARK, LIGHT, Chart, theme
-from probe.report.html import sections
+from probe.report.html import look_first, sections
 from probe.report.html.class_table import class_table
 from probe.report.html.markup import element, json_in_script, text
 from probe.system.atomic import write_atomic
@@ -54,6 +54,7 @@ def render(
             "Accuracy by class and group",
             "".join(figure(c) for c in results) + element("h3", "All groups") + sections.groups_table(result),
         ),
+        *_look_first(result, thumbnails),
         section("table", "All classes", class_table(result)),
     ]
     if sections.has_confusions(result):
@@ -65,6 +66,13 @@ def render(
     body.append(section("reproduce", "Reproduce", sections.reproduce(result)))
     shown = [*results, *diagnostics]
     return assemble(sections.title(result), sections.subtitle(result), body, shown, keep=keep)
+
+
+def _look_first(result: Mapping[str, Any], thumbnails: Mapping[str, str]) -> Iterable[str]:
+    """The section of that name, where a result has it."""
+    if look_first.shown_classes(result.get("diagnostics") or {}):
+        picture = partial(sections.picture, thumbnails)
+        yield section("look", "Look at these first", look_first.look_first(result, picture))
 
 
 WIDE = {"class-accuracy", "group-gains", "class-gains", "prediction-bias-groups", "t-sne"}

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from probe.report.html.markup import definitions, element, table, text
+from probe.report.html.thumbnails import TEST
+from probe.report.html.thumbnails import key as thumbnail_key
 from probe.report.text import format
 from probe.report.text.format import gain_interval, gained, interval, percent, plural
 
@@ -148,6 +150,15 @@ def has_confusions(result: Result) -> bool:
     return bool((result.get("diagnostics") or {}).get("confusions"))
 
 
+def picture(thumbnails: Mapping[str, str], image: Mapping[str, str], shown: str) -> str:
+    """The thumbnail of an image (split and id); nothing where there is none. `shown` says what is on it."""
+    source = thumbnails.get(thumbnail_key(image["split"], image["id"]), "")
+    if not source.startswith("data:image/"):
+        return ""
+    size = 'decoding="async" width="62" height="62"'
+    return f'<img src="{text(source)}" alt="{text(shown)}" title="{text(shown)}" {size}>'
+
+
 def confusions(result: Result, thumbnails: Mapping[str, str]) -> str:
     """The most frequent mistakes, with the most confident examples of each where there are thumbnails."""
     items = []
@@ -157,12 +168,8 @@ def confusions(result: Result, thumbnails: Mapping[str, str]) -> str:
             f"{element('strong', true)} mistaken for {element('strong', predicted)}: "
             f"{plural(row['count'], 'time')}, {percent(row['share'])} % of the class"
         )
-        images = "".join(
-            f'<img src="{text(thumbnails[i])}" alt="{true}, mistaken for {predicted}" '
-            'decoding="async" width="62" height="62">'
-            for i in row.get("ids", [])
-            if thumbnails.get(i, "").startswith("data:image/")
-        )
+        shown = f"{row['true']}, mistaken for {row['predicted']}"
+        images = "".join(picture(thumbnails, {"split": TEST, "id": i}, shown) for i in row.get("ids", []))
         thumbs = element("div", images, cls="thumbs") if images else ""
         items.append(element("li", element("p", said) + thumbs))
     note = "The most frequent mistakes on the test split, with the most confident examples of each."

@@ -1,4 +1,4 @@
-"""Small copies of the test images on a page, stored with the run so that the page can be written again."""
+"""Small copies of the images on a page, stored with the run so that the page can be written again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backbones import reading
+from probe.report.html import look_first
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 FILE = "thumbnails.json"
+TEST = "test"
 SIDE = 96  # pixels: sharp at 62 on a high-density screen, about 3 kB each
 
 
@@ -35,18 +37,28 @@ def data_uri(image: Image, side: int = SIDE) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def of_confusions(split: ShownSplit, diagnostics: Mapping[str, Any]) -> dict[str, str]:
-    """Thumbnails of the examples in `diagnostics["confusions"]`, found in the split by their ids.
+def key(split: str, identity: str) -> str:
+    """What an image is called among the thumbnails: test images by their id, others by their split too."""
+    return identity if split == TEST else f"{split}: {identity}"
+
+
+def of_diagnostics(splits: Mapping[str, ShownSplit], diagnostics: Mapping[str, Any]) -> dict[str, str]:
+    """Thumbnails of the examples in the confusions and in what to look at first, found by their ids.
 
     Row numbers would not do: images that could not be read are in the split but not in the features.
     """
-    wanted = {i for confusion in diagnostics.get("confusions") or [] for i in confusion["ids"]}
-    rows = {identity: row for row, identity in enumerate(split.ids) if identity in wanted}
-    return {identity: data_uri(split[row][0]) for identity, row in rows.items()}
+    wanted = {(TEST, i) for confusion in diagnostics.get("confusions") or [] for i in confusion["ids"]}
+    wanted |= {(image["split"], image["id"]) for image in look_first.shown_images(diagnostics)}
+    return {
+        key(name, identity): data_uri(split[row][0])
+        for name, split in splits.items()
+        for row, identity in enumerate(split.ids)
+        if (name, identity) in wanted
+    }
 
 
 def read(folder: Path) -> dict[str, str]:
-    """The thumbnails in a run folder, by test id; empty if there are none."""
+    """The thumbnails in a run folder, by their `key`; empty if there are none."""
     try:
         content = json.loads(reading.content(folder / FILE))
     except (OSError, ValueError, RecursionError):

@@ -74,6 +74,26 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
     return [*(result.get("remarks") or []), *([few] if few else [])]
 
 
+def look_first_totals(found: Mapping[str, Any]) -> list[str]:
+    """What a `look_first` block says about the whole data set, one line each."""
+    copies, forecast, expected = found["near_duplicates"], found["forecast"], found["suspects"]["expected"]
+    lines = []
+    if expected >= 0.5:
+        lines.append(
+            f"labels that may be wrong: about {expected:,.0f} of {found['images']:,} training images"
+        )
+    if copies["train"] or copies["test"]:
+        odd = f", {plural(copies['other_label'], 'pair')} under two labels" if copies["other_label"] else ""
+        lines.append(
+            f"near-duplicates in train (cosine from {copies['cosine']:.3f}): of {copies['train']:,} training "
+            f"and {copies['test']:,} test images{odd}"
+        )
+    if forecast["correlation"] is not None:
+        by, value = " and ".join(forecast["by"]), f"{forecast['correlation']:+.2f}".replace("-", MINUS)
+        lines.append(f"forecast of difficulty by {by}: rank correlation {value} with the probe's accuracy")
+    return lines
+
+
 def method(result: Mapping[str, Any]) -> str:
     """What the run's own method is called beside its reference."""
     recipe = result.get("recipe") or {}

@@ -19,6 +19,8 @@ BLANK = Text("")
 WIDE = 0.1  # a gain of ten points and more has room for one decimal in 80 columns
 EXTREMES = 3  # how many of the worst and best classes are shown
 NAME = 32  # columns of a class name: two of them, with their numbers, fit in 80
+LOOK_FIRST = 5  # how many classes to look at first are shown
+REASON = 27  # columns of a class name beside a reason
 GROUP = 12  # columns of a group's name: with its gain and the verdict the line fits in 80
 WIDTH = 80
 STYLES = {"better": "bold green", "worse": "bold red", format.NO_CHANGE: "dim"}  # of verdicts
@@ -57,6 +59,7 @@ def sections(result: Mapping[str, Any], method: str | None = None) -> Iterator[R
     yield BLANK
     yield _extremes(result["test"]["by_class"])
     yield BLANK
+    yield from _look_first(result)
     if result.get("margins"):
         yield _margins(result["margins"])
     for remark in format.remarks(result):
@@ -131,6 +134,23 @@ def _extremes(by_class: list[dict[str, Any]]) -> Table:
             percent(worst["accuracy"]), cell(worst["name"]), percent(best["accuracy"]), cell(best["name"])
         )
     return table
+
+
+def _look_first(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The hardest classes for which there is a reason, and what was found in the whole data set."""
+    found = (result.get("diagnostics") or {}).get("look_first")
+    if not found:
+        return
+    reasons = [(row["name"], row["text"]) for row in found["classes"] if row["reasons"]][:LOOK_FIRST]
+    if reasons:
+        table = _table("look at these first", first="left")
+        table.add_column("likely reason (training images, cross-fitted)", overflow="fold")
+        for name, reason in reasons:
+            table.add_row(cell(name, REASON), Text(printable(reason)))
+        yield table
+        yield BLANK
+    for line in format.look_first_totals(found):
+        yield Text(printable(line))
 
 
 def _margins(margins: Mapping[str, Any]) -> Text:
