@@ -102,11 +102,11 @@ def crossfit(
             keep(part, held, probability)
         correct[held] = probability.argmax(axis=1) == labels[held]
         confidence[held] = probability[np.arange(len(held)), labels[held]]
-    return _class_mean(correct, labels, num_classes), _class_mean(confidence, labels, num_classes)
+    return class_mean(correct, labels, num_classes), class_mean(confidence, labels, num_classes)
 
 
-def _class_mean(
-    values: NDArray[np.floating], labels: NDArray[np.int64], num_classes: int
+def class_mean(
+    values: NDArray[np.floating] | NDArray[np.bool_], labels: NDArray[np.int64], num_classes: int
 ) -> NDArray[np.float64]:
     """K: the mean value of the rows of each class; 0 for a class without rows."""
     n = np.bincount(labels, minlength=num_classes)
@@ -121,7 +121,7 @@ def held_out(
         return None
     own = probability[np.arange(len(labels)), labels]
     correct = (probability.argmax(axis=1) == labels).astype(np.float64)
-    return thirds(_class_mean(correct, labels, num_classes), _class_mean(own, labels, num_classes))
+    return thirds(class_mean(correct, labels, num_classes), class_mean(own, labels, num_classes))
 
 
 def by_count(train_counts: NDArray[np.int64]) -> dict[str, dict[str, list[int]]]:

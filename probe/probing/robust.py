@@ -23,13 +23,13 @@ from torch.nn import functional as F
 
 from probe.errors import UserError
 from probe.losses.base import Loss, WorstClass
-from probe.solve import logistic
 from probe.solve.basis import Basis
-from probe.solve.inputs import as_labels, as_weights
+from probe.solve.logistic import MAX_ITER, LogisticSolver
 from probe.solve.solution import LinearSolution
 
 TOL = 1e-4  # certified relative excess of the objective
 MAX_ROUNDS = 100
+INNER = 1e-2  # of it: the excess of the inner problems
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,19 @@ def settle(
     >>> settle(loss, X, y, l2=1.0, basis=basis)
     >>> solution = logistic.fit(X, y, 37, l2=1.0, adjustment=loss.adjustment(), basis=basis)
     """
+    if loss.worst_class() is not None:
+        solver = LogisticSolver(X, y, loss.num_classes, sample_weight=sample_weight, basis=basis)
+        settle_on(solver, loss, l2=l2, tol=tol, max_rounds=max_rounds)
+
+
+def settle_on(
+    solver: LogisticSolver, loss: Loss, *, l2: float, tol: float = TOL, max_rounds: int = MAX_ROUNDS
+) -> None:
+    """The same on the rows of a solver, whatever its own adjustment is."""
     worst = loss.worst_class()
     if worst is None:
         return
-    saddle = _Saddle(loss, worst, X, y, l2, sample_weight, basis)
+    saddle = _Saddle(solver, loss, worst, l2, tol * INNER)
     best = saddle.at(saddle.start, None)
     step = 1.0
     for _ in range(max_rounds):
@@ -88,21 +97,10 @@ def settle(
 
 
 class _Saddle:
-    def __init__(
-        self,
-        loss: Loss,
-        worst: WorstClass,
-        X: Any,
-        y: Any,
-        l2: float,
-        sample_weight: Any,
-        basis: Basis | None,
-    ) -> None:
-        self.loss, self.worst, self.X, self.l2 = loss, worst, X, l2
-        self.basis = Basis(X) if basis is None else basis
-        self.y = as_labels(y, loss.num_classes, len(X))
-        weight = as_weights(sample_weight, len(X))
-        self.weight = torch.ones(len(self.y), dtype=torch.float64) if weight is None else weight.double()
+    def __init__(self, solver: LogisticSolver, loss: Loss, worst: WorstClass, l2: float, tol: float) -> None:
+        self.solver, self.loss, self.worst, self.l2, self.tol = solver, loss, worst, l2, tol
+        self.X, self.y, weight = solver.features.source, solver.labels, solver.weight
+        self.weight = torch.ones(len(self.y), dtype=torch.float64) if weight is None else weight
         self.size = torch.bincount(self.y, weights=self.weight, minlength=loss.num_classes)
         self.present = self.size > 0
         self.start = torch.where(self.present, -math.log(int(self.present.sum())), -torch.inf).double()
@@ -110,17 +108,8 @@ class _Saddle:
     def at(self, log_q: Tensor, init: LinearSolution | None) -> Round:
         loss, n = self.loss, float(self.size.sum())
         self.worst.set_weights(log_q.exp(), self.size)
-        solution = logistic.fit(
-            self.X,
-            self.y,
-            loss.num_classes,
-            l2=self.l2,
-            adjustment=loss.adjustment(),
-            sample_weight=self.weight,
-            basis=self.basis,
-            init=init,
-            tol=1e-6,
-        )
+        solver = self.solver.adjusted(loss.adjustment())
+        [solution] = solver.solve([self.l2], init=init, tol=self.tol, max_iter=MAX_ITER)
         losses = F.cross_entropy(solution.logits(self.X).double(), self.y, reduction="none") * self.weight
         plain = torch.bincount(self.y, weights=losses, minlength=loss.num_classes) / self.size.clamp(
             min=1e-300

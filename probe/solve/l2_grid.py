@@ -8,14 +8,16 @@ scores the stronger penalty wins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 GRID: tuple[float, ...] = tuple(np.logspace(-6, 6, 96).tolist())
 COARSE = 16  # positions between the first values tried
 PATIENCE = 2  # weaker values in a row that do no better; the weakest ones take as long as all others together
+NEAR = 4  # positions between the first values tried around a place that is expected to be good
 
 # values of l2 -> their validation scores, in the same order
 Score = Callable[[Sequence[float]], Sequence[float]]
@@ -29,29 +31,69 @@ class Selection:
     table: list[tuple[float, float]]
 
 
+class Trials(Protocol):
+    """Positions of the grid that are tried one after the other, and which of them is the best so far."""
+
+    @property
+    def tried(self) -> Collection[int]: ...
+
+    def fit(self, positions: Sequence[int]) -> None:
+        """Try these too."""
+
+    def best(self) -> int:
+        """Of equal ones the strongest penalty, which is the simplest model."""
+
+
 def select(score: Score, *, full: bool = False) -> Selection:
     """The l2 with the best validation score; `full` tries all 96."""
-    tried = dict(enumerate(score(GRID))) if full else _coarse_to_fine(score)
-    return Selection(GRID[_best(tried)], [(GRID[i], float(tried[i])) for i in sorted(tried)])
+    trials = _Scored(score)
+    if full:
+        trials.fit(range(len(GRID)))
+    else:
+        coarse_to_fine(trials)
+    return Selection(GRID[trials.best()], [(GRID[i], float(trials.tried[i])) for i in sorted(trials.tried)])
 
 
-def _coarse_to_fine(score: Score) -> dict[int, float]:
+def coarse_to_fine(trials: Trials) -> None:
     """From the strongest penalty on, because weaker ones start from stronger ones' solutions."""
-    last = len(GRID) - 1
-    tried: dict[int, float] = {}
-    for i in range(last, -1, -COARSE):
-        [tried[i]] = score([GRID[i]])
-        if _best(tried) - i >= PATIENCE * COARSE:
+    for i in range(len(GRID) - 1, -1, -COARSE):
+        trials.fit([i])
+        if trials.best() - i >= PATIENCE * COARSE:
             break
     spacing = COARSE
     while spacing > 1:
         spacing //= 2
-        best = _best(tried)
-        near = [i for i in (best + spacing, best - spacing) if 0 <= i <= last and i not in tried]
-        tried |= dict(zip(near, score([GRID[i] for i in near]) if near else [], strict=True))
-    return tried
+        _fit_neighbours(trials, spacing)
 
 
-def _best(tried: dict[int, float]) -> int:
-    """The highest score; of equal ones the strongest penalty, which is the simplest model."""
-    return max(tried, key=lambda i: (tried[i], i))
+def around(trials: Trials, start: int) -> None:
+    """Uphill from a position that should be near the best one, until no neighbour on the grid is better."""
+    if start not in trials.tried:
+        trials.fit([start])
+    spacing = NEAR
+    while spacing >= 1:
+        before = trials.best()
+        _fit_neighbours(trials, spacing)
+        if trials.best() == before:
+            spacing //= 2
+
+
+def _fit_neighbours(trials: Trials, spacing: int) -> None:
+    best = trials.best()
+    near = [i for i in (best + spacing, best - spacing) if 0 <= i < len(GRID) and i not in trials.tried]
+    if near:
+        trials.fit(near)
+
+
+class _Scored:
+    """Trials with one score each."""
+
+    def __init__(self, score: Score) -> None:
+        self.score = score
+        self.tried: dict[int, float] = {}
+
+    def fit(self, positions: Sequence[int]) -> None:
+        self.tried |= dict(zip(positions, self.score([GRID[i] for i in positions]), strict=True))
+
+    def best(self) -> int:
+        return max(self.tried, key=lambda i: (self.tried[i], i))

@@ -20,6 +20,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property, partial
 from typing import Any
 
@@ -132,18 +133,22 @@ class LogisticSolver:
     ) -> None:
         self.features = FeatureRows(X)
         self.num_classes = num_classes
-        labels = as_labels(y, num_classes, self.features.shape[0])
-        weight = as_weights(sample_weight, self.features.shape[0])
-        adjustment = _checked(adjustment or ClassAdjustment(), num_classes)
-        self.present = _present(labels, weight, adjustment, num_classes)
+        self.labels = as_labels(y, num_classes, self.features.shape[0])
+        self.weight = as_weights(sample_weight, self.features.shape[0])
         self.basis = _fitting(basis, self.features)
-        weight = _without_absent(weight, labels, self.present, num_classes)
-        position = torch.zeros(num_classes, dtype=torch.int64)
+        self._use(adjustment or ClassAdjustment())
+        self._related: list[tuple[float, Tensor]] = []  # like `_known`, under another adjustment
+
+    def _use(self, adjustment: ClassAdjustment) -> None:
+        adjustment = _checked(adjustment, self.num_classes)
+        self.present = _present(self.labels, self.weight, adjustment, self.num_classes)
+        weight = _without_absent(self.weight, self.labels, self.present, self.num_classes)
+        position = torch.zeros(self.num_classes, dtype=torch.int64)
         position[self.present] = torch.arange(len(self.present))
         device = self.basis.device
         loss = partial(
             BlockCrossEntropy,
-            position[labels].to(device),
+            position[self.labels].to(device),
             _restricted(adjustment, self.present),
             None if weight is None else weight.to(device),
         )
@@ -151,6 +156,16 @@ class LogisticSolver:
         self._loss = loss(self.basis.dtype)
         self._known: list[tuple[float, Tensor]] = []  # (log l2, theta) of what was solved
         self._memory = Memory()
+
+    def adjusted(self, adjustment: ClassAdjustment | None) -> LogisticSolver:
+        """The same rows under another adjustment, whose solves start from what was solved here."""
+        if self._resident(1):
+            self._rotated  # noqa: B018 - made here, so that every copy shares it
+        other = copy(self)
+        other._use(adjustment or ClassAdjustment())
+        same = torch.equal(other.present, self.present)
+        other._related = [*self._related, *self._known][-REMEMBERED:] if same else []
+        return other
 
     def path(
         self,
@@ -215,23 +230,31 @@ class LogisticSolver:
         return n * columns * self.basis.dtype.itemsize <= self.basis.budget
 
     def _evaluator(self, heads: int) -> Evaluator:
-        return self._in_memory if self._resident(heads) else Streamed(self.basis, self.features, self._loss)
+        if self._resident(heads):
+            return Resident(self._rotated, self._loss)
+        return Streamed(self.basis, self.features, self._loss)
 
     @cached_property
-    def _in_memory(self) -> Resident:
+    def _rotated(self) -> Tensor:
         rotated = self.basis.rotated(self.features)
         assert rotated is not None  # `_fitting` chose a basis that holds these rows
-        return Resident(rotated, self._loss)
+        return rotated
 
     def _start(self, l2: float, init: LinearSolution | None) -> Tensor:
-        """On the line through the two nearest solutions in log l2, if they are near; else the nearest one."""
+        """On the line through the two nearest solutions in log l2, if they are near; else the nearest one.
+
+        Solutions under another adjustment count where they are nearer than all of this one's.
+        """
         if init is not None:
             return self.basis.to_rotated(init.weight[self.present], init.bias[self.present])
-        if not self._known:
+        here = math.log(l2)
+        known = [
+            sorted(some, key=lambda known: abs(known[0] - here))[:2] for some in (self._known, self._related)
+        ]
+        if not any(known):
             shape = (len(self.present), self.basis.rank + 1)
             return torch.zeros(shape, dtype=torch.float64, device=self.basis.device)
-        here = math.log(l2)
-        near = sorted(self._known, key=lambda known: abs(known[0] - here))[:2]
+        near = min((some for some in known if some), key=lambda some: abs(some[0][0] - here))
         (first, theta) = near[0]
         if len(near) == 2 and near[1][0] != first:
             second, other = near[1]

@@ -1,0 +1,228 @@
+"""Held-out predictions of many exact probes: methods with their parameters x l2, on shared folds.
+
+Every prediction is made by a head that has not seen the image. So heads start from others of the *same* fold
+(neighbours in l2, and the method tried before at the same l2), never from another fold's, which has seen what
+is judged here: at the rough tolerance that is enough to compare candidates, a start shines through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from probe import losses
+from probe.evaluation.groups import class_mean, thirds
+from probe.evaluation.judging import Judge, Objective
+from probe.losses.base import Loss
+from probe.losses.spec import HELD_OUT_FREQUENCY
+from probe.probing import robust
+from probe.probing.crossfit import PLAIN, RAREST
+from probe.probing.problem import ProbeProblem, Scores, take_rows
+from probe.probing.select_l2 import ROUGH
+from probe.probing.settings import LossChoice, LossSettings, SolverSettings
+from probe.solve import l2_grid
+from probe.solve.l2_grid import GRID
+from probe.solve.logistic import LogisticSolver
+
+TRAINED, LEFT_OUT = -1, -2  # instead of a fold: images that every head learns from, and that none sees
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method with its parameters and an l2, and what its heads say about the m images that judge."""
+
+    method: LossSettings
+    l2: float
+    predicted: NDArray[np.int64]  # m
+    confidence: NDArray[np.float64]  # m: the probability of the true class
+
+
+class CrossFit:
+    """Candidates on one set of folds; each is solved once, however often it is asked for.
+
+    `fold` is n: 0..F-1, TRAINED or LEFT_OUT. Class counts and statistics of a method are those of each fold's
+    training images. Effective frequencies, and the groups of `judge`, come from `ranking`: the plain probe on
+    other folds, by default on these.
+    """
+
+    def __init__(
+        self, problem: ProbeProblem, fold: NDArray[np.int64], ranking: CrossFit | None = None
+    ) -> None:
+        self.problem, self.fold, self.ranking = problem, fold, ranking
+        self.images = np.flatnonzero(fold >= 0)  # m: those that judge
+        self.labels = problem.labels[self.images]
+        self._folds = [_Fold(self, part) for part in range(int(fold.max()) + 1)]
+        self._known: dict[tuple[str, float], Candidate] = {}
+
+    def candidate(self, method: LossSettings, l2: float) -> Candidate:
+        """Cross-fitted predictions with this method and l2."""
+        key = (repr((method.name, sorted(method.params.items()))), l2)
+        if key not in self._known:
+            predicted = np.zeros(self.problem.images, dtype=np.int64)
+            confidence = np.zeros(self.problem.images)
+            for fold in self._folds:
+                logits = self.problem.logits(fold.head(method, key[0], l2), fold.held)
+                own = F.softmax(logits.double(), dim=1).numpy()[
+                    np.arange(len(fold.held)), self.problem.labels[fold.held]
+                ]
+                predicted[fold.held], confidence[fold.held] = logits.argmax(dim=1).numpy(), own
+            self._known[key] = Candidate(method, l2, predicted[self.images], confidence[self.images])
+        return self._known[key]
+
+    def correct(self, candidate: Candidate) -> NDArray[np.bool_]:
+        """m: which of its predictions are right."""
+        right: NDArray[np.bool_] = candidate.predicted == self.labels
+        return right
+
+    @cached_property
+    def reference(self) -> Candidate:
+        """The plain probe, with the l2 that is best by the data set's metric."""
+        trials = _Trials(self, PLAIN, self._unranked, Objective.of("auto", self.problem.metric))
+        l2_grid.coarse_to_fine(trials)
+        return self.candidate(PLAIN, GRID[trials.best()])
+
+    @property
+    def _unranked(self) -> Judge:
+        """For what needs no groups: overall accuracy and the mean per class."""
+        return Judge(self.labels, self.fold[self.images], self.problem.num_classes, ())
+
+    @cached_property
+    def judge(self) -> Judge:
+        """The images that judge, with groups that other images rank."""
+        fold, k = self.fold[self.images], self.problem.num_classes
+        if self.ranking is None:
+            right = self.correct(self.reference)
+            return Judge.ranked(self.labels, k, fold, right, self.reference.confidence)
+        groups = thirds(*(class_mean(v, self.ranking.labels, k) for v in self.ranking.reference_values))
+        return Judge(self.labels, fold, k, (groups,) * (int(fold.max()) + 1))
+
+    @property
+    def reference_values(self) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """m each: is the reference right, and its probability of the true class."""
+        return self.correct(self.reference), self.reference.confidence
+
+    def frequency(self, part: int) -> list[float]:
+        """K effective frequencies for one fold: by the reference, on images outside the fold."""
+        ranking = self.ranking or self
+        others = ranking.fold[ranking.images] != part if self.ranking is None else slice(None)
+        own = class_mean(
+            ranking.reference.confidence[others], ranking.labels[others], self.problem.num_classes
+        )
+        return np.maximum(own, RAREST).tolist()
+
+
+class _Fold:
+    """One fold: images that are held out, and heads for them, each starting from those before."""
+
+    def __init__(self, crossfit: CrossFit, part: int) -> None:
+        self.crossfit, self.part = crossfit, part
+        self.held = np.flatnonzero(crossfit.fold == part)
+        kept = np.flatnonzero((crossfit.fold != part) & (crossfit.fold != LEFT_OUT))
+        self.rows = crossfit.problem.rows(kept)
+        self._method = ""
+
+    @cached_property
+    def _solver(self) -> LogisticSolver:
+        problem, rows = self.crossfit.problem, self.rows
+        weight = None if problem.sample_weight is None else problem.sample_weight[rows]
+        return LogisticSolver(
+            take_rows(problem.X, rows),
+            problem.y[rows],
+            problem.num_classes,
+            sample_weight=weight,
+            basis=problem.basis,
+        )
+
+    def head(self, method: LossSettings, key: str, l2: float) -> Scores:
+        """The head of a candidate, roughly solved; `key` names the method."""
+        if key != self._method:
+            self._loss = self._loss_of(method)
+            self._latest = getattr(self, "_latest", self._solver).adjusted(self._loss.adjustment())
+            self._method = key
+        if self._loss.worst_class() is not None:
+            robust.settle_on(self._solver, self._loss, l2=l2, tol=ROUGH)
+            self._latest = self._latest.adjusted(self._loss.adjustment())
+        return self._latest.path([l2], tol=ROUGH)[0]
+
+    def _loss_of(self, method: LossSettings) -> Loss:
+        """The loss with the class counts, statistics and frequencies of this fold's training images."""
+        spec = losses.info(method.name)
+        wanted = spec.unfilled(HELD_OUT_FREQUENCY, spec.resolve(method.params))
+        if wanted is not None:
+            frequency = self.crossfit.frequency(self.part)
+            method = LossChoice(method.name, {**method.params, wanted: frequency})
+        return self.crossfit.problem.loss(method, self.rows)
+
+
+class _Trials:
+    """The l2 of one method, as `l2_grid` searches it for a goal."""
+
+    def __init__(self, crossfit: CrossFit, method: LossSettings, judge: Judge, goal: Objective) -> None:
+        self.crossfit, self.method, self.judge, self.goal = crossfit, method, judge, goal
+        self.tried: dict[int, dict[str, float]] = {}
+
+    def fit(self, positions: Sequence[int]) -> None:
+        for i in sorted(positions, reverse=True):  # weaker ones start from stronger ones' solutions
+            candidate = self.crossfit.candidate(self.method, GRID[i])
+            self.tried[i] = self.judge.scores(self.crossfit.correct(candidate))
+
+    def best(self) -> int:
+        places = list(self.tried)
+        return places[self.goal.best([self.tried[i] for i in places], [GRID[i] for i in places])]
+
+
+@dataclass(frozen=True)
+class CrossFitted:
+    """Every candidate that was tried, in the order of the methods, and which of them is chosen."""
+
+    candidates: list[Candidate]
+    scores: list[dict[str, float]]  # of each, by statistic
+    best: int
+
+    @property
+    def chosen(self) -> Candidate:
+        """The best candidate."""
+        return self.candidates[self.best]
+
+
+def crossfit_candidates(
+    crossfit: CrossFit, methods: Sequence[LossSettings], solver: SolverSettings, objective: Objective
+) -> CrossFitted:
+    """Search methods x l2 for the objective: the solver's l2, all of its grid, or uphill from a good start.
+
+    That is the plain probe's l2 for the first method, and for every other that of the method before it.
+
+    >>> crossfit = CrossFit(problem, groups.folds(problem.labels, 5, seed=0))
+    >>> powers = [LossChoice("la", {"tau": tau}) for tau in (0.5, 1)]
+    >>> crossfit_candidates(crossfit, powers, solver, Objective("hard")).chosen
+    """
+    judge = crossfit.judge
+    judge.check(objective)
+    tried: list[Candidate] = []
+    start = GRID.index(crossfit.reference.l2)
+    for method in methods:
+        if solver.l2 is not None:
+            tried.append(crossfit.candidate(method, solver.l2))
+            continue
+        trials = _Trials(crossfit, method, judge, objective)
+        if solver.grid == "full":
+            trials.fit(range(len(GRID)))
+        else:
+            start = _climb(trials, start)
+        tried += [crossfit.candidate(method, GRID[i]) for i in sorted(trials.tried)]
+    scores = [judge.scores(crossfit.correct(candidate)) for candidate in tried]
+    return CrossFitted(tried, scores, objective.best(scores, [candidate.l2 for candidate in tried]))
+
+
+def _climb(trials: _Trials, start: int) -> int:
+    """Search from a position for each of the objective's goals; returns where the next method may start."""
+    for goal in trials.goal.goals:
+        trials.goal = goal
+        l2_grid.around(trials, start)
+        start = trials.best()
+    return start
