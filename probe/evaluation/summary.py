@@ -142,7 +142,7 @@ def gain_over(outcome: MethodOutcome, reference: MethodOutcome, eval_set: Evalua
 def overall_gain(outcome: MethodOutcome, reference: MethodOutcome, eval_set: EvaluationSet) -> dict[str, Any]:
     """The overall gain alone, which needs no correction."""
     table = significance.weightings(eval_set.n, {})
-    return _gain(
+    return gain(
         significance.estimates(_differences(outcome, reference, eval_set), table["overall"][None]), 0
     )
 
@@ -157,13 +157,13 @@ def _gains(
 ) -> dict[str, Any]:
     """The named gains, Holm-corrected for their number; None for those without images."""
     found = eval_set.estimates(m, groups)
-    gains = {name: _gain(*row) for name in names if (row := found[name]) is not None}
+    gains = {name: gain(*row) for name in names if (row := found[name]) is not None}
     adjusted = significance.holm([gain["p"] for gain in gains.values()])
     known = {name: corrected(g, float(p)) for (name, g), p in zip(gains.items(), adjusted, strict=True)}
     return {name: known.get(name) for name in names}
 
 
-def _gain(e: Estimates, index: int) -> dict[str, Any]:
+def gain(e: Estimates, index: int) -> dict[str, Any]:
     """A gain, its interval, and its parts, from which a table can correct it for the table's size."""
     p = float(e.p[index])
     ci = [float(v) for v in e.ci[index]]

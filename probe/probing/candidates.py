@@ -129,12 +129,11 @@ class _Fold:
     @cached_property
     def _solver(self) -> LogisticSolver:
         problem, rows = self.crossfit.problem, self.rows
-        weight = None if problem.sample_weight is None else problem.sample_weight[rows]
         return LogisticSolver(
             take_rows(problem.X, rows),
             problem.y[rows],
             problem.num_classes,
-            sample_weight=weight,
+            sample_weight=problem.weights(rows),
             basis=problem.basis,
         )
 

@@ -182,13 +182,20 @@ def _extracted(r: Recipe, b: Backbone, d: Dataset, cache: Path | None) -> Sets:
     return f
 
 
-def gather(recipe: Recipe, *, cache: Path | None = None, stage: Stage = lambda _: nullcontext()) -> RunInputs:
+def gather(
+    recipe: Recipe,
+    *,
+    cache: Path | None = None,
+    data: Dataset | None = None,
+    stage: Stage = lambda _: nullcontext(),
+) -> RunInputs:
     """Load the data and the backbone, and extract (or find) the features of every split.
 
+    `data` is the recipe's data set where it has been loaded before, or some splits of it.
     `stage(name)` surrounds the work on data, backbone and features, for a clock.
     """
     with stage("data"):
-        dataset = load_data(recipe, cache)
+        dataset = load_data(recipe, cache) if data is None else data
     given = groups.given(recipe.groups, dataset.class_names)  # refused now, not after minutes of extraction
     with stage("backbone"):
         backbone: AnyBackbone | None = backbone_from_cache(recipe, cache)

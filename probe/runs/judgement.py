@@ -15,13 +15,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from probe.core.scaling import NEUTRAL
 from probe.data import Dataset, stratified_holdout
 from probe.errors import UserError
 from probe.evaluation.groups import folds
 from probe.evaluation.judging import Judge, Objective
+from probe.heads.fitted import FittedHead
 from probe.probing.candidates import Candidate, CrossFit, crossfit_candidates
-from probe.probing.problem import ProbeProblem
+from probe.probing.problem import Features, ProbeProblem
 from probe.recipe import Recipe
 from probe.runs.inputs import RunInputs, gather, load_data, pose
 
@@ -62,6 +65,7 @@ class TrainingImages:
         whole = load_data(plain, cache)
         parts = {name: split for name, split in whole.by_name.items() if name != TEST}
         self.data: Dataset = replace(whole, by_name=parts)
+        self.test_images = len(whole[TEST])  # how many there are is all that is asked of them
         self.ids: Sequence[str] = ()
 
     @cached_property
@@ -127,7 +131,7 @@ def _best_by_others(
     judge = Judge.ranked(
         crossfit.labels[others], crossfit.problem.num_classes, fold, right[others], confidence[others]
     )
-    scores = [judge.scores(crossfit.correct(c)[others], objective.statistics) for c in candidates]
+    scores = [judge.scores(crossfit.correct(c)[others]) for c in candidates]
     return candidates[objective.best(scores, [c.l2 for c in candidates])]
 
 
@@ -154,9 +158,19 @@ def _by_sgd(images: TrainingImages, recipe: Recipe, work: Path) -> Judged:
             settings=recipe.train,
             folder=work / f"fold-{part}",
         )
-        scores = problem.scores(fit.head, held)
+        scores = problem.logits(_OnScaled(fit.head), held)
         correct[held] = scores.argmax(dim=1).numpy() == problem.labels[held]
     return correct, np.ones(problem.images, dtype=bool), ""
+
+
+@dataclass(frozen=True)
+class _OnScaled:
+    """A fitted head on features that are scaled already."""
+
+    head: FittedHead
+
+    def logits(self, X: Features) -> Tensor:
+        return replace(self.head, scaling=NEUTRAL).scores(X)
 
 
 def _parts(fold: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:

@@ -137,7 +137,7 @@ class Search:
             ) from None
         self.memory.keep(plain, found)
         self.best, self.plain, self.now = plain, found, found
-        self.base = self.images.judge.scores(found.correct, STATISTICS)
+        self.base = self.images.judge.scores(found.correct)
 
     def _try(self, lever: Lever, *, again: bool = False) -> None:
         step = self._step(lever)
@@ -183,7 +183,7 @@ class Search:
             why = "no clear gain on hard classes"
         elif 100 * lost > self.budget:
             why = f"over the budget: {100 * lost:.1f} points of the mean per class"
-        scores = judge.scores(mine, STATISTICS)
+        scores = judge.scores(mine)
         return Step(name, recipe, judgement, scores, gain, kept=not why, why=why)
 
 
