@@ -5,8 +5,8 @@ The numbers come from training rows only and are saved with the head, so that pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -51,6 +51,14 @@ class Scaling:
             features = (features - self.mean.to(features)) / self.spread.to(features)
         return F.normalize(features, dim=-1) if self.unit_norm else features
 
+    def then(self, after: Scaling) -> Scaling:
+        """This one, then another, as one; unit norm can only be the last of them."""
+        if self.mean is None or self.spread is None or after.mean is None or after.spread is None:
+            first = after if self.mean is None else self
+            return replace(first, unit_norm=after.unit_norm)
+        spread = self.spread * after.spread
+        return Scaling(self.mean + self.spread * after.mean, spread, after.unit_norm)
+
     def lazily(self, matrix: FeatureMatrix) -> FeatureMatrix:
         """The same for a matrix that stays on disk: rows are scaled when they are read."""
         return matrix if self == NEUTRAL else Scaled(matrix, self)
@@ -91,14 +99,52 @@ def standard(features: Tensor | FeatureMatrix) -> Scaling:
 
     Two passes over blocks in float64: the spread around the true mean loses no digits.
     """
+    mean, variance = _moments(features)
+    return Scaling(mean.float(), torch.where(variance > 0, variance.sqrt(), 1.0).float())
+
+
+def equal_parts(features: Tensor | FeatureMatrix, widths: Sequence[int]) -> Scaling:
+    """Each part (so many columns, side by side) divided by the square root of its total variance.
+
+    So no part outweighs another because of the units that its backbone happens to have. One part alone stays
+    as it is.
+    """
+    if len(widths) == 1:
+        return NEUTRAL
+    _, variance = _moments(features)
+    totals = [float(part.sum()) for part in variance.split(list(widths))]
+    spread = [torch.full((w,), v**0.5 if v > 0 else 1.0) for w, v in zip(widths, totals, strict=True)]
+    return Scaling(torch.zeros(sum(widths)), torch.cat(spread))
+
+
+def by_part(kinds: Sequence[str], features: Tensor | FeatureMatrix, widths: Sequence[int]) -> Scaling:
+    """Each part's own kind of scaling, "none" or "standard"; "l2" is of all of them together.
+
+    A standardised part is divided by the square root of its width, so that the parts stay of equal variance.
+    """
+    if len(widths) == 1 or "standard" not in kinds:
+        return make(kinds[0], features)
+    whole = standard(features)
+    assert whole.mean is not None
+    assert whole.spread is not None
+    means, spreads = [], []
+    for kind, width, mean, spread in zip(
+        kinds, widths, whole.mean.split(list(widths)), whole.spread.split(list(widths)), strict=True
+    ):
+        means.append(mean if kind == "standard" else torch.zeros(width))
+        spreads.append(spread * width**0.5 if kind == "standard" else torch.ones(width))
+    return Scaling(torch.cat(means), torch.cat(spreads))
+
+
+def _moments(features: Tensor | FeatureMatrix) -> tuple[Tensor, Tensor]:
+    """Mean and variance of every dimension, D each, in float64."""
     total, squares = torch.zeros(features.shape[1]).double(), torch.zeros(features.shape[1]).double()
     for block in blocks_of(features):
         total += block.double().sum(dim=0)
     mean = total / features.shape[0]
     for block in blocks_of(features):
         squares += (block.double() - mean).square().sum(dim=0)
-    spread = (squares / features.shape[0]).sqrt()
-    return Scaling(mean.float(), torch.where(spread > 0, spread, 1.0).float())
+    return mean, squares / features.shape[0]
 
 
 def blocks_of(features: Tensor | FeatureMatrix) -> Iterator[Tensor]:

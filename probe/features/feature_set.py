@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.features.matrix import Matrix
+from probe.errors import UserError
+from probe.features.matrix import Matrix, SideBySide
 
 if TYPE_CHECKING:
     from probe.core.class_stats import ClassStats
@@ -23,7 +24,7 @@ class FeatureSet:
     >>> f.X[:5], f.y[:5], f.ids[:5]
     """
 
-    X: Matrix  # N x dim, memory-mapped
+    X: Matrix | SideBySide  # N x dim, memory-mapped
     y: NDArray[np.int64]  # N
     ids: list[str]  # N
     class_names: tuple[str, ...]
@@ -56,3 +57,25 @@ class FeatureSet:
         return replace(
             self, X=self.X.view(rows), y=self.y[rows], ids=[self.ids[i] for i in rows.tolist()], skipped=[]
         )
+
+
+def side_by_side(parts: Sequence[FeatureSet]) -> FeatureSet:
+    """The features of one split by several backbones or taps, as one: their columns in this order.
+
+    >>> side_by_side([extract(a, split), extract(b, split)]).X.shape  # N x (dim of a + dim of b)
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if any(part.ids != first.ids or not np.array_equal(part.y, first.y) for part in parts):
+        raise UserError(f"the parts of {first.name} are not of the same images, in the same order")
+    columns = [
+        matrix for part in parts for matrix in (part.X.parts if isinstance(part.X, SideBySide) else (part.X,))
+    ]
+    return replace(
+        first,
+        X=SideBySide(columns),
+        key=" ".join(part.key for part in parts),
+        cached=all(part.cached for part in parts),
+        seconds=sum(part.seconds for part in parts),
+    )

@@ -125,5 +125,60 @@ class Matrix:
         return out
 
 
+class SideBySide:
+    """The columns of several matrices with the same rows, as one; nothing is read until rows are asked for.
+
+    It satisfies `core.scaling.FeatureMatrix`, as a `Matrix` does.
+    """
+
+    dtype = torch.float32
+    ndim = 2
+
+    def __init__(self, parts: Sequence[Matrix]) -> None:
+        if len({len(part) for part in parts}) != 1:
+            raise ValueError(f"matrices of {[len(part) for part in parts]} rows cannot stand side by side")
+        self.parts = tuple(parts)
+        self.widths = [part.shape[1] for part in parts]
+        self.shape = (len(parts[0]), sum(self.widths))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"SideBySide({self.shape[0]:,} x {' + '.join(f'{width:,}' for width in self.widths)})"
+
+    def __getitem__(self, which: Any) -> Tensor:
+        if isinstance(which, tuple):
+            first, *rest = which
+            return self[first][..., rest[0] if rest else slice(None)]
+        return torch.cat([part[which] for part in self.parts], dim=-1)
+
+    @classmethod
+    def join(cls, parts: Sequence[SideBySide]) -> SideBySide:
+        """The rows of several, one after the other; nothing is read."""
+        columns = zip(*(part.parts for part in parts), strict=True)
+        return cls([Matrix.join(column) for column in columns])
+
+    def view(self, which: Any) -> SideBySide:
+        """Only these rows (an index array or a mask); nothing is read."""
+        return SideBySide([part.view(which) for part in self.parts])
+
+    def blocks(self, rows: int = 4096) -> Iterator[Tensor]:
+        """Tensors of `rows` rows (the last: the rest)."""
+        for start in range(0, len(self), rows):
+            yield self[start : start + rows]
+
+    def tensor(self) -> Tensor:
+        """The whole matrix in memory, filled part by part."""
+        whole = torch.empty(self.shape, dtype=self.dtype)
+        for part, columns in zip(self.parts, whole.split(self.widths, dim=1), strict=True):
+            columns.copy_(part.tensor())
+        return whole
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.tensor().numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+
 def _is_integer(which: Any) -> bool:
     return isinstance(which, (int, np.integer)) and not isinstance(which, (bool, np.bool_))

@@ -98,7 +98,9 @@ def _ridge(
 
 
 def _linear(problem: ProbeProblem, solution: LinearSolution | ridge.RidgeHead) -> FittedHead:
-    return FittedHead("linear", {"weight": solution.weight, "bias": solution.bias}, scaling=problem.scaling)
+    return FittedHead(
+        "linear", {"weight": solution.weight, "bias": solution.bias}, scaling=problem.head_scaling
+    )
 
 
 def _zero_shot(
@@ -118,7 +120,7 @@ def _knn(
     settings = {"num_classes": problem.num_classes, "k": k, "weighted": solver.weighted}
     bank = problem.X if isinstance(problem.X, Tensor) else problem.X.tensor()
     tensors = {"bank": bank, "labels": torch.from_numpy(problem.y)}
-    return Fit(FittedHead("knn", tensors, settings, problem.scaling), {"k": solver.k})
+    return Fit(FittedHead("knn", tensors, settings, problem.head_scaling), {"k": solver.k})
 
 
 SOLVERS: dict[str, Callable[[ProbeProblem, LossSettings, SolverSettings, NDArray[np.int64]], Fit]] = {

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from probe import losses
-from probe.core import scaling
 from probe.core.class_stats import ClassStats
-from probe.core.scaling import FeatureMatrix, Scaling
+from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling
 from probe.heads.fitted import FittedHead
 from probe.losses.base import Loss
 from probe.probing.settings import LossSettings
@@ -40,11 +39,11 @@ class ProbeProblem:
     rows of all images are stacked view by view, the evaluation crops first.
     """
 
-    raw: Features  # N x D, as the backbone gave them; N = V n
+    raw: Features  # N x D, as the backbone gave them (parts side by side: balanced); N = V n
     y: NDArray[np.int64]  # N, in 0..K-1
     class_names: tuple[str, ...]  # K
     metric: str = "accuracy"  # what validation maximises
-    scaling: Scaling = scaling.NEUTRAL
+    scaling: Scaling = NEUTRAL
     sample_weight: NDArray[np.floating] | None = None  # N
     text: tuple[Tensor, float] | None = None  # zero-shot: K x D class embeddings, and the logit scale
     ids: Sequence[str] | None = None  # of the n images, for messages
@@ -52,6 +51,7 @@ class ProbeProblem:
     views: int = 1  # V
     # T n x D: the views that predictions are averaged over, stacked alike; None: those that are learnt from
     tested: Features | None = None
+    balance: Scaling = NEUTRAL  # that parts side by side have been given equal variance by
 
     @property
     def num_classes(self) -> int:
@@ -104,6 +104,11 @@ class ProbeProblem:
             ids=self.names(images),
             tested=tested,
         )
+
+    @property
+    def head_scaling(self) -> Scaling:
+        """From what the backbones give to what a head sees, as it is saved with the head."""
+        return self.balance.then(self.scaling)
 
     @cached_property
     def X(self) -> Features:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         DataConfig,
         FeaturesConfig,
         MethodConfig,
+        PartConfig,
         Recipe,
         Reference,
         SolverConfig,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA = (
     *("LOSSLESS", "RANKINGS", "RESULT", "Recipe", "Reference", "group_source"),
-    *("BackboneConfig", "DataConfig", "FeaturesConfig", "MethodConfig", "SolverConfig"),
+    *("BackboneConfig", "DataConfig", "FeaturesConfig", "MethodConfig", "PartConfig", "SolverConfig"),
 )
 PARSE = ("build", "override", "parse_yaml", "place", "read")
 
@@ -36,6 +37,7 @@ __all__ = [
     "DataConfig",
     "FeaturesConfig",
     "MethodConfig",
+    "PartConfig",
     "Recipe",
     "Reference",
     "SolverConfig",

@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from probe.errors import UserError, nearest
-from probe.recipe import grammar
+from probe.recipe import grammar, parts
 from probe.recipe.base import Section
 from probe.recipe.errors import OwnWords
 from probe.recipe.train_settings import TrainConfig
@@ -33,8 +33,8 @@ def own_words() -> Iterator[None]:
         raise OwnWords(str(error).encode(errors="backslashreplace").decode()) from None
 
 
-class BackboneConfig(Section):
-    """The encoder whose features are probed, or that is fine-tuned."""
+class PartConfig(Section):
+    """An encoder, and where its features are taken."""
 
     # a registered name, or timm:<name>, open_clip:<model>/<tag>, hf:<id or folder>
     name: str = "effnet-lite0"
@@ -42,6 +42,42 @@ class BackboneConfig(Section):
     # where features are taken, e.g. CLIP's "projected" or "pooled"; None: the backbone's default
     tap: str | None = None
     image_size: int | None = Field(None, gt=0, le=4096)  # input pixels; None: the backbone's default
+
+
+class BackboneConfig(PartConfig):
+    """The encoder whose features are probed, or that is fine-tuned; `probe.recipe.parts` for several."""
+
+    also: tuple[PartConfig, ...] = ()  # further parts, whose features stand beside those of the first
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_written(cls, value: Any) -> Any:
+        with own_words():
+            return parts.understood(value)
+
+    @model_validator(mode="after")
+    def _different(self) -> Self:
+        with own_words():
+            if len(self.also) >= parts.MOST:
+                raise UserError(f"recipe: backbone: {len(self.parts)} parts; at most {parts.MOST}")
+            if len({part.model_dump_json() for part in self.parts}) < len(self.parts):
+                raise UserError(f"recipe: backbone: {self.title} has a part twice; name each once")
+        return self
+
+    @property
+    def parts(self) -> list[PartConfig]:
+        """All encoders whose features stand side by side; most runs have one."""
+        return [PartConfig(**{key: getattr(self, key) for key in PartConfig.model_fields}), *self.also]
+
+    @property
+    def title(self) -> str:
+        """What tables call it: `effnet-lite0+effnet-lite1`; parts of one name by their taps or sizes."""
+        names = [part.name for part in self.parts]
+        told = [
+            name if names.count(name) == 1 else f"{name}({part.tap or part.image_size or 'default'})"
+            for name, part in zip(names, self.parts, strict=True)
+        ]
+        return parts.SIGN.join(told)
 
 
 VIEWS = ("center", "flip")  # see `probe.features.views`
@@ -134,6 +170,7 @@ class SolverConfig(Section):
 LATER: dict[str, Any] = {
     "versus": "auto",
     "train.partners": "auto",
+    "backbone.also": (),
     "features.views": "center",
     "features.test_views": "auto",
 }

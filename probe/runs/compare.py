@@ -101,7 +101,7 @@ def table(cells: Iterable[Cell]) -> dict[str, Any]:
     rows = [row_of(c.recipe, c.folder, _compared(c, done), reused=c.reused) for c in done]
     failed = [
         {
-            "backbone": c.recipe.backbone.name,
+            "backbone": c.recipe.backbone.title,
             "data": c.recipe.data.name,
             "method": label(c.recipe),
             "error": c.error,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -18,14 +19,15 @@ from backbones.backbone import Backbone
 from backbones.sources import Scratch
 from probe import data, features
 from probe.core import scaling
+from probe.core.scaling import FeatureMatrix, Scaling
 from probe.data import Dataset, duplicates
 from probe.errors import UserError
-from probe.features import FeatureSet, Matrix, backbone_identity, views
+from probe.features import FeatureSet, Matrix, SideBySide, backbone_identity, side_by_side, views
 from probe.features.backbone_identity import BackboneIdentity
 from probe.features.views import CENTER, View
 from probe.probing.problem import ProbeProblem
 from probe.probing.zero_shot import text_classifier
-from probe.recipe import Recipe
+from probe.recipe import PartConfig, Recipe
 from probe.runs import groups
 from probe.system import world
 
@@ -37,9 +39,9 @@ IN_MEMORY = 4 << 30  # bytes of features up to which they are held in memory; be
 
 @dataclass(frozen=True)
 class RunInputs:
-    """The frozen backbone, the data and the features of every split."""
+    """The frozen backbones, the data and the features of every split."""
 
-    backbone: AnyBackbone
+    backbones: tuple[AnyBackbone, ...]  # whose features stand side by side; most runs have one
     data: Dataset
     features: dict[str, FeatureSet]  # by split: the evaluation crop of every image
     groups: dict[str, list[int]] | None = None  # as a file or a run gives them; None: yet to be ranked
@@ -48,9 +50,24 @@ class RunInputs:
     averaged_views: tuple[View, ...] = (CENTER,)  # of which predictions are made
 
     @property
-    def untrained(self) -> bool:
-        """Has the backbone only its random initialisation?"""
-        return self.backbone.source == str(Scratch())
+    def backbone(self) -> AnyBackbone:
+        """The first backbone: the only one, of most runs."""
+        return self.backbones[0]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the weights of all backbones."""
+        return joint_fingerprint([b.fingerprint for b in self.backbones])
+
+    @property
+    def widths(self) -> list[int]:
+        """The features that each backbone gives; they add up to D."""
+        return [b.dim for b in self.backbones]
+
+    @property
+    def untrained(self) -> list[str]:
+        """The backbones that have only their random initialisation."""
+        return [b.name for b in self.backbones if b.source == str(Scratch())]
 
     @property
     def training(self) -> list[FeatureSet]:
@@ -76,12 +93,13 @@ class RunInputs:
         """The features of one view, by split."""
         return self.by_view[view]
 
-    def stack(self, views: Sequence[View]) -> Matrix:
+    def stack(self, views: Sequence[View]) -> Matrix | SideBySide:
         """The features of the training splits, memory-mapped and stacked view by view."""
-        return Matrix.join([f.X for view in views for f in self.training_of(view)])
+        matrices: list[Any] = [f.X for view in views for f in self.training_of(view)]
+        return type(matrices[0]).join(matrices)
 
     @property
-    def test_views(self) -> list[Matrix]:
+    def test_views(self) -> list[Matrix | SideBySide]:
         """The features of the test split, one matrix for each view that predictions are averaged over."""
         return [self.sets(view)["test"].X for view in self.averaged_views]
 
@@ -118,22 +136,32 @@ def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
     )
 
 
-def backbone_from_cache(recipe: Recipe, cache: Path | None = None) -> BackboneIdentity | None:
-    """The identity of the recipe's backbone, where an earlier run has left it."""
+def backbone_from_cache(
+    recipe: Recipe, part: PartConfig, cache: Path | None = None
+) -> BackboneIdentity | None:
+    """The identity of one of the recipe's backbones, where an earlier run has left it."""
     if recipe.solver.name == "zeroshot":
         return None  # its text encoder is needed
-    return backbone_identity.recall(recipe.backbone.model_dump(), lambda: load_backbone(recipe, cache), cache)
+    settings = part.model_dump()
+    return backbone_identity.recall(settings, lambda: load_backbone(recipe, part, cache), cache)
 
 
-def load_backbone(recipe: Recipe, cache: Path | None = None) -> Backbone:
-    """The recipe's backbone, with its weights."""
-    settings = recipe.backbone.model_dump()
+def load_backbone(recipe: Recipe, part: PartConfig, cache: Path | None = None) -> Backbone:
+    """One of the recipe's backbones, with its weights."""
+    settings = part.model_dump()
     b = backbone_identity.load_and_remember(
         settings, lambda: backbones.load(**settings, device=device()), cache
     )
     if recipe.solver.name == "zeroshot":
         b.encode_text(["a photo"])  # refused now, not after minutes of extraction
     return b
+
+
+def joint_fingerprint(fingerprints: Sequence[str]) -> str:
+    """One name for the weights of all parts; that of a single part is its own."""
+    if len(fingerprints) == 1:
+        return fingerprints[0]
+    return hashlib.sha256(" ".join(fingerprints).encode()).hexdigest()
 
 
 Sets = dict[View, dict[str, FeatureSet]]  # by view and split
@@ -182,6 +210,22 @@ def _extracted(r: Recipe, b: Backbone, d: Dataset, cache: Path | None) -> Sets:
     return f
 
 
+def _of_part(
+    recipe: Recipe, part: PartConfig, dataset: Dataset, cache: Path | None, stage: Stage
+) -> tuple[AnyBackbone, Sets]:
+    """One of the recipe's backbones and its features; it is loaded only where the cache lacks some."""
+    with stage("backbone"):
+        identity = backbone_from_cache(recipe, part, cache)
+    with stage("features"):
+        found = None if identity is None else _cached(recipe, identity, dataset, cache)
+    if identity is not None and found is not None:
+        return identity, found
+    with stage("backbone"):
+        backbone = load_backbone(recipe, part, cache)
+    with stage("features"):
+        return backbone, _extracted(recipe, backbone, dataset, cache)
+
+
 def gather(
     recipe: Recipe,
     *,
@@ -189,7 +233,7 @@ def gather(
     data: Dataset | None = None,
     stage: Stage = lambda _: nullcontext(),
 ) -> RunInputs:
-    """Load the data and the backbone, and extract (or find) the features of every split.
+    """Load the data and the backbones, and extract (or find) the features of every split.
 
     `data` is the recipe's data set where it has been loaded before, or some splits of it.
     `stage(name)` surrounds the work on data, backbone and features, for a clock.
@@ -197,20 +241,16 @@ def gather(
     with stage("data"):
         dataset = load_data(recipe, cache) if data is None else data
     given = groups.given(recipe.groups, dataset.class_names)  # refused now, not after minutes of extraction
-    with stage("backbone"):
-        backbone: AnyBackbone | None = backbone_from_cache(recipe, cache)
-    with stage("features"):
-        found = _cached(recipe, backbone, dataset, cache) if isinstance(backbone, BackboneIdentity) else None
-    if backbone is None or found is None:
-        with stage("backbone"):
-            backbone = load_backbone(recipe, cache)
-        with stage("features"):
-            found = _extracted(recipe, backbone, dataset, cache)
+    parts = [_of_part(recipe, part, dataset, cache, stage) for part in recipe.backbone.parts]
+    found = {
+        view: {split: side_by_side([sets[view][split] for _, sets in parts]) for split in splits}
+        for view, splits in parts[0][1].items()
+    }
     crops = found.pop(CENTER)
     if any(f.ids != crops[split].ids for sets in found.values() for split, f in sets.items()):
         raise UserError("the views in the cache are not all of the same images; `probe cache rm` them")
     return RunInputs(
-        backbone,
+        tuple(backbone for backbone, _ in parts),
         dataset,
         crops,
         given,
@@ -222,30 +262,37 @@ def gather(
 
 def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
     """The problem of a recipe: features and labels of the training splits, scaled as the recipe says."""
-    backbone, dataset = inputs.backbone, inputs.data
-    learnt, averaged = inputs.learnt_views, inputs.averaged_views
-    raw = _held(inputs.stack(learnt))
-    kind = recipe.features.scaling
-    if kind == "auto":
-        kind = "standard" if backbone.standardise else "none"
+    learnt, averaged, widths = inputs.learnt_views, inputs.averaged_views, inputs.widths
+    # by the evaluation crops: the views of an image are no further images
+    balance = scaling.equal_parts(inputs.stack([CENTER]), widths)
+    raw = _held(inputs.stack(learnt), balance)
+    kinds = [_kind(recipe, b) for b in inputs.backbones]
     text = None
     if recipe.solver.name == "zeroshot":
-        assert isinstance(backbone, Backbone)
-        text = text_classifier(backbone, dataset.class_names, dataset.templates)
+        assert isinstance(inputs.backbone, Backbone)
+        text = text_classifier(inputs.backbone, inputs.data.class_names, inputs.data.templates)
     return ProbeProblem(
         raw=raw,
         y=np.tile(inputs.y, len(learnt)),
-        class_names=dataset.class_names,
-        metric=dataset.metric,
-        scaling=scaling.make(kind, raw),
+        class_names=inputs.data.class_names,
+        metric=inputs.data.metric,
+        scaling=scaling.by_part(kinds, raw, widths),
         text=text,
         ids=inputs.training_ids,
         key=" ".join(f.key for view in dict.fromkeys(learnt + averaged) for f in inputs.training_of(view)),
         views=len(learnt),
-        tested=None if averaged == learnt else _held(inputs.stack(averaged)),
+        tested=None if averaged == learnt else _held(inputs.stack(averaged), balance),
+        balance=balance,
     )
 
 
-def _held(matrix: Matrix) -> Matrix | Tensor:
-    """The matrix in memory, where it is small enough."""
-    return matrix.tensor() if 4 * matrix.shape[0] * matrix.shape[1] <= IN_MEMORY else matrix
+def _kind(recipe: Recipe, backbone: AnyBackbone) -> str:
+    """How the features of one backbone are scaled."""
+    kind = recipe.features.scaling
+    return ("standard" if backbone.standardise else "none") if kind == "auto" else kind
+
+
+def _held(matrix: Matrix | SideBySide, balance: Scaling) -> Tensor | FeatureMatrix:
+    """The features with their parts balanced, in memory where they are few enough."""
+    small = 4 * matrix.shape[0] * matrix.shape[1] <= IN_MEMORY
+    return balance(matrix.tensor()) if small else balance.lazily(matrix)

@@ -21,7 +21,7 @@ SCHEMA = 1
 
 def describe(e: Experiment) -> dict[str, Any]:
     """Everything needed to know what was run, and to run it again."""
-    b, d, f = e.inputs.backbone, e.inputs.data, e.inputs.features
+    d, f = e.inputs.data, e.inputs.features
     official = "val" in f
     train = np.array(f["train"].ids, dtype=object)
     return {
@@ -29,13 +29,7 @@ def describe(e: Experiment) -> dict[str, Any]:
         "recipe": e.recipe.model_dump(),
         "method": label(e.recipe),
         "method_versions": methods.catalogue.versions(e.recipe.method.name, e.recipe.method.params),
-        "backbone": {
-            "name": b.name,
-            "dim": b.dim,
-            "tap": b.tap,
-            "fingerprint": unmoved(b),
-            "preprocessing": asdict(b.preprocessing),
-        },
+        "backbone": backbone_block(e),
         "data": {
             "name": d.name,
             "source": d.source,
@@ -56,6 +50,30 @@ def describe(e: Experiment) -> dict[str, Any]:
         },
         "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(e.fitted.fits)],
         "environment": {**environment.describe(), "device": device()},
+    }
+
+
+def backbone_block(e: Experiment) -> dict[str, Any]:
+    """What was probed; several backbones, or taps, whose features stand side by side, are told one by one."""
+    parts = [
+        {
+            "name": b.name,
+            "dim": b.dim,
+            "tap": b.tap,
+            "fingerprint": unmoved(b),
+            "preprocessing": asdict(b.preprocessing),
+        }
+        for b in e.inputs.backbones
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    return {
+        **parts[0],
+        "name": e.recipe.backbone.title,
+        "dim": sum(e.inputs.widths),
+        "tap": "+".join(b.tap for b in e.inputs.backbones),
+        "fingerprint": e.inputs.fingerprint,
+        "parts": parts,
     }
 
 
@@ -86,9 +104,8 @@ def remarks_and_margins(e: Experiment, said: Sequence[str | None] = ()) -> dict[
     if len(fits) < recipe.seeds:
         notes.append(f"nothing here depends on the seed, so one was run instead of {recipe.seeds}")
     if inputs.untrained and not recipe.finetune:
-        notes.append(
-            f"{inputs.backbone.name} has random weights: give trained ones with --weights, or --finetune"
-        )
+        names = " and ".join(inputs.untrained)
+        notes.append(f"{names} has random weights: give trained ones with --weights, or --finetune")
     if len(recipe.train.wise) > 1:
         chosen = ", ".join(f"{fit.record['alpha']:g}" for fit in fits)
         notes.append(f"between start (0) and end (1) validation chose alpha {chosen}")

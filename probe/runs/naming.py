@@ -13,7 +13,7 @@ WORD = 50  # characters of a name that a folder's name keeps; a file system take
 
 def slug(recipe: Recipe) -> str:
     """The name of the run folder, `clip-rn50-pets-mr2-1a2b3c4d`: readable, and unique to the recipe."""
-    words = [recipe.backbone.name, Path(recipe.data.name).name, spelling.names(recipe.method.model_dump())]
+    words = [recipe.backbone.title, Path(recipe.data.name).name, spelling.names(recipe.method.model_dump())]
     if (how := _how(recipe)) != "lbfgs":
         words.append(how)
     safe = [re.sub(r"[^A-Za-z0-9.]+", "-", w)[:WORD].strip("-.") for w in words]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,33 +26,40 @@ BATCH = 64
 def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str, Any]]:
     """For each image the `top` classes with their probabilities, best first.
 
-    The backbone is loaded as the run described it, and must have the weights the head was trained on.
+    The backbones are loaded as the run described them, and must have the weights the head was trained on.
     """
     folder = RunFolder(run)
     head, about = folder.head()
     if "backbone" not in about:
         raise UserError(f"{run} holds a head but no backbone; give a run folder, as `probe run` writes it")
-    backbone = backbones.load(**about["backbone"])
-    if about.get("tuned"):
-        folder.restore_weights(backbone)
-    if backbone.fingerprint != about["fingerprint"]:
-        raise UserError(
-            f"the weights of {backbone.name} are not those this head was trained on; "
-            "restore them, or run the probe again"
-        )
+    tuned = folder if about.get("tuned") else None
+    encoders = [_backbone(part, tuned) for part in (about, *about.get("also", []))]
     names, views = about["class_names"], [View(name) for name in about.get("views", [CENTER.name])]
     predicted = []
     for start in range(0, len(images), BATCH):
         batch = images[start : start + BATCH]
         with torch.inference_mode():
             opened = [_open(path) for path in batch]
-            features = [_features(backbone, opened, view) for view in views]
+            features = [torch.cat([_features(b, opened, view) for b in encoders], 1) for view in views]
             probability = head.scores_over(features).softmax(dim=1)
         best = probability.topk(min(top, len(names)), dim=1)
         for path, values, classes in zip(batch, best.values.tolist(), best.indices.tolist(), strict=True):
             rows = [{"name": names[k], "probability": p} for k, p in zip(classes, values, strict=True)]
             predicted.append({"image": str(path), "classes": rows})
     return predicted
+
+
+def _backbone(about: Mapping[str, Any], tuned: RunFolder | None) -> Backbone:
+    """The backbone that the run described, with the weights that the head was trained on."""
+    backbone = backbones.load(**about["backbone"])
+    if tuned is not None:
+        tuned.restore_weights(backbone)
+    if backbone.fingerprint != about["fingerprint"]:
+        raise UserError(
+            f"the weights of {backbone.name} are not those this head was trained on; "
+            "restore them, or run the probe again"
+        )
+    return backbone
 
 
 def _features(backbone: Backbone, images: Sequence[tuple[Image, bytes]], view: View) -> Tensor:

@@ -67,7 +67,7 @@ def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None
         for method in e.methods
     }
     train = LabelledFeatures(e.problem.crops, e.problem.labels)
-    test = LabelledFeatures(e.problem.scaling.lazily(e.test.X), e.test.y)
+    test = LabelledFeatures(e.problem.head_scaling.lazily(e.test.X), e.test.y)
     return diagnose(
         models,
         labels=e.test.y,

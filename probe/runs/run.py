@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from probe.errors import UserError
 from probe.evaluation.groups import Ranking
 from probe.evaluation.predictions import Predictions
 from probe.probing import exact
@@ -106,7 +107,21 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
 def check(strategy: Strategy) -> None:
     """Refuse, all at once, what could only fail or change nothing after minutes of extraction."""
     recipe = strategy.recipe
-    check_all([partial(reference.check, recipe), strategy.check, partial(unused_settings.check, recipe)])
+    check_all(
+        [
+            partial(reference.check, recipe),
+            strategy.check,
+            partial(one_backbone, recipe),
+            partial(unused_settings.check, recipe),
+        ]
+    )
+
+
+def one_backbone(recipe: Recipe) -> None:
+    """Refuse several backbones, or taps, where only one network can be meant."""
+    what = "--finetune trains" if recipe.finetune else "zero-shot has the text encoder of"
+    if recipe.backbone.also and (recipe.finetune or recipe.solver.name == "zeroshot"):
+        raise UserError(f"{what} one backbone, not {recipe.backbone.title}; name one, and one tap")
 
 
 def fit(strategy: Strategy, inputs: RunInputs, trained: TrainedRun | None, work: Path) -> Experiment:
@@ -151,12 +166,17 @@ def write(
 
 def about_head(e: Experiment) -> dict[str, Any]:
     """What `probe predict` needs besides the head itself."""
-    tuned, backbone = e.fitted.tuned, e.inputs.backbone
+    tuned, (first, *others) = e.fitted.tuned, e.recipe.backbone.parts
+    prints = [b.fingerprint for b in e.inputs.backbones]
     return {
         "class_names": list(e.test.class_names),
-        "backbone": e.recipe.backbone.model_dump(),
-        "fingerprint": backbone.fingerprint if tuned is None else tuned.backbone.digest(),
+        "backbone": first.model_dump(),
+        "fingerprint": prints[0] if tuned is None else tuned.backbone.digest(),
+        "also": [
+            {"backbone": part.model_dump(), "fingerprint": fingerprint}
+            for part, fingerprint in zip(others, prints[1:], strict=True)
+        ],
         "tuned": tuned is not None,
-        "dim": backbone.dim,
+        "dim": sum(e.inputs.widths),
         "views": [view.name for view in e.inputs.averaged_views],
     }

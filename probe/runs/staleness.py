@@ -78,7 +78,7 @@ class Present:
             if split not in found.splits or before.get(split) != found[split].fingerprint:
                 return f'the {split} images of "{recipe.data.name}" have changed'
         if result["backbone"].get("fingerprint") != self.weights(recipe):
-            return f"the weights of {recipe.backbone.name} have changed"
+            return f"the weights of {recipe.backbone.title} have changed"
         if recipe.from_scratch and result["groups_by"] == "crossfit":
             return f"an earlier version ranked its classes by {recipe.backbone.name} before it was trained"
         given = groups.given(recipe.groups, found.class_names)
@@ -98,12 +98,14 @@ class Present:
         return self._data[key]
 
     def weights(self, recipe: Recipe) -> str:
-        """The backbone's fingerprint."""
-        key = recipe.backbone.model_dump_json()
-        if key not in self._weights:
-            b = inputs.backbone_from_cache(recipe, self.cache) or inputs.load_backbone(recipe, self.cache)
-            self._weights[key] = b.fingerprint
-        return self._weights[key]
+        """The fingerprint of the backbone, or of all backbones whose features stand side by side."""
+        for part in recipe.backbone.parts:
+            key = part.model_dump_json()
+            if key not in self._weights:
+                b = inputs.backbone_from_cache(recipe, part, self.cache)
+                self._weights[key] = (b or inputs.load_backbone(recipe, part, self.cache)).fingerprint
+        found = [self._weights[part.model_dump_json()] for part in recipe.backbone.parts]
+        return inputs.joint_fingerprint(found)
 
 
 def _named(given: Mapping[str, list[int]], class_names: tuple[str, ...]) -> dict[str, list[str]]:

@@ -53,7 +53,7 @@ def row_of(recipe: Recipe, folder: Path, result: Mapping[str, Any], *, reused: b
     """One row of the table: a run and its statistics."""
     return {
         "data": recipe.data.name,
-        "backbone": recipe.backbone.name,
+        "backbone": recipe.backbone.title,
         "method": label(recipe),
         "seeds": len(result["seeds"]),
         "groups_by": format.groups(result),

@@ -164,7 +164,7 @@ def _job(
     ids: Mapping[str, Sequence[str]] | None = None,
 ) -> FinetuneJob:
     # the seed is that of nets from scratch, which draw their weights
-    backbone = backbones.load(**recipe.backbone.model_dump(), seed=derive_seed(seed, "backbone"))
+    backbone = backbones.load(**recipe.backbone.parts[0].model_dump(), seed=derive_seed(seed, "backbone"))
     for name in data.splits:
         data[name].fingerprint  # noqa: B018 - from here on every image that is read must be what was hashed
     samples = Samples.of(data, [name for name in data.splits if name != "test"], ids)

@@ -206,7 +206,7 @@ class SgdJob:
 
     def fitted_head(self) -> FittedHead:
         """The trained head in the problem's coordinates: W (h - m)/s + b  =  (W/s) h + (b - W m/s)."""
-        head = export.fitted(self.head, self.problem.scaling)
+        head = export.fitted(self.head, self.problem.head_scaling)
         mean, spread = self.conditioning.mean, self.conditioning.spread
         if mean is None or spread is None:
             return head

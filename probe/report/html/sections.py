@@ -188,7 +188,8 @@ def reproduce(result: Result) -> str:
             + element("pre", element("code", text(recipe)), tabindex="0")
         )
     if result.get("backbone"):
-        parts.append(element("h3", "Backbone") + definitions(_flat(result["backbone"])))
+        told = result["backbone"].get("parts") or [result["backbone"]]  # several, side by side
+        parts += [element("h3", "Backbone") + definitions(_flat(part)) for part in told]
     if result.get("data"):
         parts.append(element("h3", "Data") + definitions(_flat(result["data"])))
     if result.get("environment"):
