@@ -22,7 +22,7 @@ from probe.system.atomic import write_atomic
 from probe.system.cache_dir import cache_root, check_owner
 from probe.system.sealed_json import canonical, digest, sealed, unsealed
 
-WITH_TEXT = "open_clip"  # the family of backbones whose features may share a space with text
+WITH_TEXT = "clip"  # the family of backbones whose features may share a space with text
 PROMPTS = 2_000  # at most, where the data set has more templates than that: a forecast needs no more
 FOLDER = "zero-shot"  # in the cache: K numbers for each data set and backbone
 

@@ -7,7 +7,9 @@ import pytest
 
 from probe.evaluation import groups as grouping
 from probe.evaluation import metrics
+from probe.evaluation.crossfitted import Crossfitted
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
+from probe.evaluation.diagnostics.look_first import NamedImages, look_first
 from probe.evaluation.summary import EvaluationSet, MethodOutcome, gain_over, summarise
 
 
@@ -85,7 +87,22 @@ def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16
             margins=rows,
         ),
     }
+    result["diagnostics"]["look_first"] = simulated_look_first(
+        names, groups, (train_x, train_y), (test_x, test_y)
+    )
     return json.loads(json.dumps(result, allow_nan=False))  # exactly what a file would give back
+
+
+def simulated_look_first(names, groups, train, test):
+    """The block of a run whose probes mistake every third image of a class for the next class."""
+    x, y = (np.concatenate([part, part[:1]]) for part in train)  # one image twice
+    said = Crossfitted.empty(y, len(names))
+    wrong = np.arange(len(y)) % 3 == 0
+    predicted = np.where(wrong, (y + 1) % len(names), y)
+    said.keep(0, np.arange(len(y)), 0.9 * np.eye(len(names))[predicted] + 0.1 / len(names))
+    images = NamedImages(x, y, [f"image-{i}" for i in range(len(y))], ["train"] * len(y))
+    tested = NamedImages(*test, [f"image-{i}" for i in range(len(test[1]))], ["test"] * len(test[1]))
+    return look_first(said, images, tested, names, groups["hard"])
 
 
 @pytest.fixture(scope="session")

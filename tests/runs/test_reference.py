@@ -169,6 +169,8 @@ def test_a_net_from_scratch_is_compared_with_erm_from_scratch(from_scratch, colo
     result, out = from_scratch.result, from_scratch.folder.parent
     erm = recipe.build(scratch(colours, method="erm"))
     assert (result["versus"]["how"], result["versus"]["run"]) == ("same training", slug(erm))
+    assert result["diagnostics"]["look_first"] is None  # there are no frozen features to look at
+    assert not (from_scratch.folder / "crossfit.parquet").exists()
     assert accuracy(from_scratch.folder, "erm") == accuracy(out / slug(erm), "erm-finetune")
     plain = json.loads((out / slug(erm) / "result.json").read_text())
     assert plain["versus"] is None

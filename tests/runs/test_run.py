@@ -30,6 +30,7 @@ def finished(colours, cache, tmp_path_factory):
 def test_the_folder_holds_everything_and_nothing_unfinished(finished):
     names = {path.name for path in finished.folder.iterdir()}
     assert names >= {"recipe.yaml", "result.json", "head.safetensors", "predictions.parquet", "log.jsonl"}
+    assert names >= {"crossfit.parquet", "report.html", "SHA256SUMS"}
     assert not [path for path in finished.folder.parent.rglob("*") if path.name.startswith(".tmp-")]
     assert json.loads((finished.folder / "result.json").read_text()) == finished.result
 

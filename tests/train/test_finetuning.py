@@ -17,6 +17,7 @@ from probe.train.build import make_head, make_method
 from probe.train.finetuning import _job, _start, _training
 from probe.train.model import tuned_weights
 from probe.train.model.head_init import set_head
+from tests.support import tiny_clip
 from tests.support.training_world import distance, tiny_vit
 
 
@@ -111,24 +112,7 @@ def test_a_random_head_follows_the_seed(vit, colours, tmp_path):
 
 
 def test_a_zero_shot_head_starts_as_clip_does(colours, tmp_path):
-    import json
-
-    import open_clip
-    from safetensors.torch import save_file
-
-    folder = tmp_path / "clip"
-    folder.mkdir()
-    text = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
-    vision = {"image_size": 32, "layers": 2, "width": 32, "patch_size": 8, "head_width": 16}
-    config = {"embed_dim": 24, "quick_gelu": True, "vision_cfg": vision, "text_cfg": text}
-    numbers = {"mean": [0.4] * 3, "std": [0.2] * 3, "interpolation": "bicubic", "resize_mode": "shortest"}
-    (folder / "open_clip_config.json").write_text(
-        json.dumps({"model_cfg": config, "preprocess_cfg": numbers})
-    )
-    torch.manual_seed(0)
-    state = open_clip.create_model(f"local-dir:{folder}").state_dict()
-    save_file({k: v.contiguous() for k, v in state.items()}, folder / "open_clip_model.safetensors")
-
+    folder = tiny_clip.write(tmp_path / "clip")
     r = recipe_for("", colours, start="zeroshot")
     r = recipe.build({**r.model_dump(), "backbone": {"name": "open_clip:ViT-B-32", "weights": str(folder)}})
     scores, training = at_step_0(r, tmp_path, None)

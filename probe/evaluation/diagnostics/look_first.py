@@ -98,7 +98,7 @@ def look_first(
             {
                 **about(facts[k]),
                 "suspects": _suspects(k, said, found, train, class_names),
-                "near_duplicates": copies.of_class(k)[:LISTED],
+                "near_duplicates": copies.by_class.get(k, []),
             }
             for k in sorted(hard, key=lambda k: rank[k])
         ],
@@ -142,11 +142,12 @@ class FeatureSpace:
 
 @dataclass(frozen=True)
 class Copies:
-    """Near-duplicates, in the order in which they are worth looking at."""
+    """Near-duplicates; the pairs that are named come in the order in which they are worth looking at."""
 
     limit: float  # distance
-    pairs: list[dict[str, Any]]  # as in result.json
-    classes: list[tuple[int, int]]  # of each pair
+    first: list[dict[str, Any]]  # pairs of the whole data set, as in result.json
+    by_class: dict[int, list[dict[str, Any]]]  # pairs in which a class takes part
+    other_label: int  # pairs with two labels
     repeated: NDArray[np.int64]  # K: training images that have one in train
     conflicting: NDArray[np.int64]  # K: those that have one under another label
     tested: int  # test images that have one in train
@@ -157,23 +158,25 @@ class Copies:
         limit = neighbourhood.duplicate_distance(space.near)
         within = list(neighbourhood.close_pairs(space.near, limit, within=True))
         across = list(neighbourhood.close_pairs(space.across, limit, within=False))
-        y, K = space.train.y, len(class_names)
+        y, num_classes = space.train.y, len(class_names)
         rows = [(space.train, pair) for pair in within] + [(space.test, pair) for pair in across]
         rows.sort(key=lambda row: _order(row[0], row[1], y))
+        by_class: dict[int, list[dict[str, Any]]] = {}
+        for side, pair in rows:
+            for k in {int(side.y[pair.row]), int(y[pair.other])}:
+                if len(named := by_class.setdefault(k, [])) < LISTED:
+                    named.append(_as_json(side, pair, space.train, class_names))
         ends = np.array([(pair.row, pair.other) for pair in within], dtype=np.int64).reshape(-1, 2)
         odd = ends[y[ends[:, 0]] != y[ends[:, 1]]]
         return cls(
             limit,
-            [_as_json(side, pair, space.train, class_names) for side, pair in rows],
-            [(int(side.y[pair.row]), int(y[pair.other])) for side, pair in rows],
-            repeated=np.bincount(y[np.unique(ends)], minlength=K),
-            conflicting=np.bincount(y[np.unique(odd)], minlength=K),
+            [_as_json(side, pair, space.train, class_names) for side, pair in rows[:PAIRS]],
+            by_class,
+            other_label=sum(int(side.y[pair.row]) != int(y[pair.other]) for side, pair in rows),
+            repeated=np.bincount(y[np.unique(ends)], minlength=num_classes),
+            conflicting=np.bincount(y[np.unique(odd)], minlength=num_classes),
             tested=len({pair.row for pair in across}),
         )
-
-    def of_class(self, k: int) -> list[dict[str, Any]]:
-        """The pairs in which the class takes part."""
-        return [pair for pair, classes in zip(self.pairs, self.classes, strict=True) if k in classes]
 
     def summary(self) -> dict[str, Any]:
         """The block of the whole data set."""
@@ -181,8 +184,8 @@ class Copies:
             "cosine": float(f"{1 - self.limit:.6g}"),
             "train": int(self.repeated.sum()),
             "test": self.tested,
-            "other_label": sum(a != b for a, b in self.classes),
-            "pairs": self.pairs[:PAIRS],
+            "other_label": self.other_label,
+            "pairs": self.first,
         }
 
 

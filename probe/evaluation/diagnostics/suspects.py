@@ -8,6 +8,7 @@ another class j stands for 1 / q_j wrong labels of class i:
 
     expected_i = sum over images labelled i, in the core of j != i, of 1 / q_j
 
+with q_j the share of the rightly labelled images of class j, of which there are n_j - expected_j.
 Where classes are far apart this is close to the truth whatever the calibration, because only the order of
 the probabilities within a class matters. Where two classes overlap, images that truly look like the other
 class are counted too; the quartile (confident learning takes the mean) keeps them few, but no probability can
@@ -28,6 +29,7 @@ Labels = NDArray[np.int64]
 
 CORE = 0.75  # quantile of a class's own probabilities at which its core begins
 LISTED = 0.5  # the same for images that are listed
+STEPS = 50  # to numbers that agree with each other, to far more digits than they have
 CONFIDENT = 0.5  # no probability below it is confident, however unsure the probes are of a class
 
 
@@ -54,22 +56,34 @@ def find(
     n = np.bincount(labels, minlength=num_classes)
     reached = np.bincount(labels[own >= core[labels]], minlength=num_classes)
     usable = (reached > 0)[rival]
-    stands_for = n / np.maximum(reached, 1)  # K: 1 / q_j
     counted = np.flatnonzero(wrong & usable & (rival_probability >= core[rival]))
     count = np.bincount(labels[counted], minlength=num_classes)
-    expected = np.bincount(labels[counted], weights=stands_for[rival[counted]], minlength=num_classes)
-    # a class without any such image: what one would stand for
-    usual = np.median(stands_for[reached > 0]) if reached.any() else 1 / (1 - CORE)
+    expected = _settled(labels[counted], rival[counted], n, reached)
+    # where there is no such image: what one would stand for
+    usual = 1 / (1 - CORE)
     scale = np.where(count > 0, expected / np.maximum(count, 1), usual)
     low, high = poisson_interval(count)
     rows = np.flatnonzero(wrong & (rival_probability >= listed[rival]))
     surest = np.lexsort((rows, -(rival_probability[rows].astype(np.float64) - own[rows])))
     return Suspects(
         rows[surest],
-        np.minimum(expected, n).astype(np.float64),
+        expected,
         np.minimum(low * scale, n),
         np.minimum(high * scale, n),
     )
+
+
+def _settled(labels: Labels, rival: Labels, n: NDArray[np.int64], reached: NDArray[np.int64]) -> Floats:
+    """K: wrong labels of each class, such that 1 / q_j = (n_j - wrong_j) / reached_j agrees with them.
+
+    `labels` and `rival` are those of the images in other classes' cores.
+    """
+    wrong = np.zeros(len(n))
+    for _ in range(STEPS):
+        stands_for = (n - wrong) / np.maximum(reached, 1)
+        found = np.bincount(labels, weights=stands_for[rival], minlength=len(n))
+        wrong = np.minimum((wrong + found) / 2, n)  # half the way, so that it does not swing
+    return wrong
 
 
 def thresholds(labels: Labels, own: NDArray[np.floating], num_classes: int, level: float) -> Floats:

@@ -78,6 +78,9 @@ def look_first_totals(found: Mapping[str, Any]) -> list[str]:
     """What a `look_first` block says about the whole data set, one line each."""
     copies, forecast, expected = found["near_duplicates"], found["forecast"], found["suspects"]["expected"]
     lines = []
+    if found["compared"]["train"] < found["images"]:
+        some, images = found["compared"]["train"], found["images"]
+        lines.append(f"neighbours were looked for among {some:,} of {images:,} training images")
     if expected >= 0.5:
         lines.append(
             f"labels that may be wrong: about {expected:,.0f} of {found['images']:,} training images"

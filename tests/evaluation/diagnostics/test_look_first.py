@@ -1,6 +1,7 @@
 """Why a class is hard: planted reasons are found and named, and where none is planted none is claimed."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_beyond_the_budget_the_most_likely_entries_are_kept_and_the_file_says_so
 # -- suspect labels ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.15])
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.15, 0.3])
 def test_planted_wrong_labels_are_found_and_their_number_is_estimated(share):
     """Over ten data sets: the estimate is near the truth, and suspects are the planted ones."""
     expected, planted, listed, right = 0.0, 0, 0, 0
@@ -115,9 +116,9 @@ def test_planted_wrong_labels_are_found_and_their_number_is_estimated(share):
     if not share:
         assert expected < 0.005 * 10 * 80 * K
         return
-    assert expected == pytest.approx(planted, rel=0.25)
+    assert expected == pytest.approx(planted, rel=0.08)
     assert right / listed > 0.95  # precision
-    assert 0.4 < right / planted  # recall: half by construction, the others are below the median
+    assert right / planted > 0.6  # recall
 
 
 def test_overlapping_classes_with_right_labels_are_hardly_suspected():
@@ -151,7 +152,9 @@ def test_neighbours_in_blocks_are_those_of_the_whole_matrix(monkeypatch):
         order = sorted((j for j in range(len(X)) if j != i), key=lambda j: -(U[i] @ U[j]))[:5]
         assert whole.index[i].tolist() == order
     share = [np.mean([y[j] == 2 for j in whole.index[i][:2]]) for i in np.flatnonzero(y == 2)]
-    assert neighbourhood.own_share(y, whole, 4)[2] == pytest.approx(np.mean(share))  # two others: two are asked
+    assert neighbourhood.own_share(y, whole, 4)[2] == pytest.approx(
+        np.mean(share)
+    )  # two others: two are asked
     assert np.isnan(neighbourhood.own_share(y, whole, 4)[3])
 
 
@@ -185,12 +188,24 @@ def test_large_splits_are_sampled_and_the_block_says_so(monkeypatch):
 
 
 def facts(**known):
-    usual = dict(
-        name="oak", count=100, others_count=100.0, accuracy=0.9, rival="yew", mistaken=0.02, back=0.02,
-        spread=1.0, spread_above=0.5, own_neighbours=0.9, others_neighbours=0.9, wrong_labels=0.0,
-        wrong_interval=(0.0, 12.0), repeated=0, conflicting=0,
-    )  # fmt: skip
-    return reasons.ClassFacts(**{**usual, **known})
+    usual = reasons.ClassFacts(
+        name="oak",
+        count=100,
+        others_count=100.0,
+        accuracy=0.9,
+        rival="yew",
+        mistaken=0.02,
+        back=0.02,
+        spread=1.0,
+        spread_above=0.5,
+        own_neighbours=0.9,
+        others_neighbours=0.9,
+        wrong_labels=0.0,
+        wrong_interval=(0.0, 12.0),
+        repeated=0,
+        conflicting=0,
+    )
+    return replace(usual, **known)
 
 
 @pytest.mark.parametrize(
@@ -200,13 +215,19 @@ def facts(**known):
         ({"mistaken": 0.31, "back": 0.04}, "mistaken for yew, one way (31 %, back 4 %)"),
         ({"count": 12, "others_count": 40.0}, "few images: 12, others 40"),
         ({"count": 0, "own_neighbours": None, "spread": None, "mistaken": 0.0}, "no training images"),
-        ({"wrong_labels": 5.0, "wrong_interval": (2.0, 11.0)}, "suspect labels: about 5 of 100 (95 %: 2 to 11)"),
-        ({"spread": 1.5, "spread_above": 0.9}, "unlike each other: spread 1.50 times that of others, above 90 % of them"),
+        (
+            {"wrong_labels": 5.0, "wrong_interval": (2.0, 11.0)},
+            "suspect labels: about 5 of 100 (95 %: 2 to 11)",
+        ),
+        (
+            {"spread": 1.5, "spread_above": 0.9},
+            "unlike each other: spread 1.50 times that of others, above 90 % of them",
+        ),
         ({"own_neighbours": 0.3}, "among other classes: 30 % of its neighbours are its own, others 90 %"),
         ({"conflicting": 4}, "near-duplicates under another label: 4 of 100 images"),
         ({"repeated": 40}, "the same images again: 40 of 100 have a near-duplicate in train"),
     ],
-)  # fmt: skip
+)
 def test_each_reason_is_a_plain_sentence(known, says):
     assert [r["text"] for r in reasons.of_class(facts(**known))] == [says]
 

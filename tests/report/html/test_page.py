@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from probe.report.html import page
+from probe.report.html import look_first, page, thumbnails
 from probe.system.safe_text import printable
 
 EVIL = "</script><script>alert(1)</script>"
@@ -18,7 +18,8 @@ def written(tmp_path_factory, simulate):
     result = simulate(12, names=names)
     pixel = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
     ids = [i for c in result["diagnostics"]["confusions"] for i in c["ids"]]
-    small = dict.fromkeys(ids, pixel) | {ids[0]: "javascript:alert(3)"}
+    trained = [thumbnails.key(i["split"], i["id"]) for i in look_first.shown_images(result["diagnostics"])]
+    small = dict.fromkeys([*ids, *trained], pixel) | {ids[0]: "javascript:alert(3)"}
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(page.render(result, thumbnails=small), encoding="utf-8")
     return path, result
@@ -65,6 +66,19 @@ def test_hostile_names_stay_text(opened):
         "[...document.querySelectorAll('details[data-chart=\"class-accuracy\"] td')].map(c => c.textContent)"
     )
     assert EVIL in cells
+
+
+def test_classes_to_look_at_first_are_shown_with_their_reasons_and_images(opened, written):
+    rows = written[1]["diagnostics"]["look_first"]["classes"]
+    shown = opened.run(
+        "[...document.querySelectorAll('.look > li')].map(c => [c.querySelector('strong').textContent, "
+        "c.querySelector('.reason').textContent, c.querySelectorAll('img').length])"
+    )
+    assert [name for name, _, _ in shown] == [printable(row["name"]) for row in rows]
+    assert [reason for _, reason, _ in shown] == [printable(row["text"]) for row in rows]
+    pictures = [len(r["suspects"]["images"]) + 2 * len(r["near_duplicates"][:2]) for r in rows]
+    assert [number for _, _, number in shown] == pictures
+    assert min(pictures) > 0
 
 
 def test_clicking_a_heading_sorts_by_it_and_clicking_again_turns_the_order(opened, written):

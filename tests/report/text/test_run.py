@@ -50,6 +50,20 @@ def test_the_numbers_stand_beside_the_names(shown):
         assert line.count("…") <= 2
 
 
+def test_classes_to_look_at_first_have_a_likely_reason_each(simulate):
+    result = simulate(18)
+    result["recipe"]["solver"] = {"name": "lbfgs", "l2": None}
+    with redirect_stdout(io.StringIO()) as out:
+        run.show(result, "runs/one")
+    lines = out.getvalue().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("look at these first"))
+    found = result["diagnostics"]["look_first"]
+    for row in found["classes"][: run.LOOK_FIRST]:
+        assert any(line.startswith(row["name"]) for line in lines[start + 2 :])
+    assert not any(line.startswith(found["classes"][5]["name"]) for line in lines[start:])
+    assert any("forecast of difficulty" in line for line in lines[start:])
+
+
 def test_names_are_never_markup_or_control_codes(shown):
     text = "\n".join(shown[0])
     assert "[red]alarm[/red] :dog:" in text
