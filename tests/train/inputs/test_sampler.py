@@ -98,3 +98,28 @@ def test_a_batch_smaller_than_one_pair_or_one_sample_a_process_is_refused():
         sampler(processes=65)
     with pytest.raises(UserError, match="3 training samples are too few for 4"):
         sampler(labels=np.zeros(3, int), processes=4)
+
+
+def test_images_of_a_class_are_kept_together_on_every_process_and_shown_once():
+    s = sampler(together=4, batch_size=24, processes=2, micro_batch=8)
+    counts = np.bincount(LONG_TAIL)
+    order = s.order(0)
+    assert np.bincount(LONG_TAIL[order]).tolist() == [4 * -(-n // 4) for n in counts]
+    assert set(order) == set(range(len(LONG_TAIL)))
+    for batch in s.epoch(0):
+        for rank in range(2):
+            for part in s.parts(batch, rank):
+                groups = LONG_TAIL[part].reshape(-1, 4)
+                assert (groups == groups[:, :1]).all()
+    large = [k for k, n in enumerate(counts) if n >= 8]
+    for group in order.reshape(-1, 4):
+        if LONG_TAIL[group[0]] in large:  # filled up with others, not with copies
+            assert len(set(group)) == 4
+    with pytest.raises(UserError, match="smaller than 4 images of a class"):
+        sampler(together=4, batch_size=3)
+
+
+def test_partners_are_counted_in_what_is_computed_at_once():
+    labels = np.array([0, 0, 0, 1, 1, 2])
+    met = sampler(labels=labels, batch_size=6).partners(0)
+    assert met == {"mean": (3 * 2 + 2 * 1 + 0) / 6, "without": 1 / 6}
