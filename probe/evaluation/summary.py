@@ -142,9 +142,7 @@ def gain_over(outcome: MethodOutcome, reference: MethodOutcome, eval_set: Evalua
 def overall_gain(outcome: MethodOutcome, reference: MethodOutcome, eval_set: EvaluationSet) -> dict[str, Any]:
     """The overall gain alone, which needs no correction."""
     table = significance.weightings(eval_set.n, {})
-    return gain(
-        significance.estimates(_differences(outcome, reference, eval_set), table["overall"][None]), 0
-    )
+    return gain(significance.estimates(_differences(outcome, reference, eval_set), table["overall"][None]), 0)
 
 
 def _differences(outcome: MethodOutcome, reference: MethodOutcome, eval_set: EvaluationSet) -> ClassMoments:

@@ -149,9 +149,7 @@ class ProbeProblem:
         needed = spec.needed_stats(params)
         if needed is not None and not moving:
             features = take_rows(self.X if needed.scaled else self.raw, rows)
-            stats = ClassStats.from_features(
-                features, y, self.num_classes, p=needed.p, robust=needed.robust
-            )
+            stats = ClassStats.from_features(features, y, self.num_classes, p=needed.p, robust=needed.robust)
             stats = replace(stats, count=stats.count / self.views)
         counts = np.bincount(y, minlength=self.num_classes) // self.views
         return losses.make(

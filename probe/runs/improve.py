@@ -74,7 +74,9 @@ def improve(
     search = Search(images, memory, budget=budget, seconds=60 * minutes, backbones=further, tell=_tell)
     steps = search.run()
 
-    runs = [run(chosen, cache=cache, out=out) for chosen in {r.digest: r for r in (plain, search.best)}.values()]
+    runs = [
+        run(chosen, cache=cache, out=out) for chosen in {r.digest: r for r in (plain, search.best)}.values()
+    ]
     report = {
         "schema": SCHEMA,
         "backbone": plain.backbone.name,
@@ -105,7 +107,9 @@ def names(given: Sequence[str]) -> list[str] | None:
 def start(recipe: Recipe) -> Recipe:
     """The plain probe of a recipe, which the search starts from."""
     if recipe.trains or recipe.solver.name != "lbfgs" or recipe.from_scratch:
-        raise UserError("improve starts from the plain probe: leave --finetune, --solver and train settings out")
+        raise UserError(
+            "improve starts from the plain probe: leave --finetune, --solver and train settings out"
+        )
     return recipe.plain.model_copy(update={"select": SelectConfig()})
 
 
@@ -141,7 +145,12 @@ def _tested(runs: Sequence[Run]) -> dict[str, Any]:
     first = runs[0].result
     block = {"groups_by": first["groups_by"], "baseline": first["test"]}
     if len(runs) == 1:
-        return {**block, "chosen": {"run": runs[0].folder.name, "test": first["test"]}, "gain": None, "versus": None}
+        return {
+            **block,
+            "chosen": {"run": runs[0].folder.name, "test": first["test"]},
+            "gain": None,
+            "versus": None,
+        }
     found = table.paired([r.folder for r in runs])
     names = found.class_names
     eval_set = EvaluationSet(found.labels, names, groups.of_result(first, names))

@@ -38,7 +38,9 @@ class Judgement:
     """What the held-out predictions of a recipe's heads are worth, image by image."""
 
     correct: NDArray[np.bool_]  # n
-    judged: NDArray[np.bool_]  # n: which images were predicted; all, except where a training would take too long
+    judged: NDArray[
+        np.bool_
+    ]  # n: which images were predicted; all, except where a training would take too long
     chosen: str  # what was chosen by all folds together, in words; empty where nothing was open
     seconds: float
 

@@ -115,7 +115,9 @@ class Search:
         )
         for lever in found:
             self._try(lever)
-        if any(step.kept and step.name in {x.name for x in found if x.kind == "features"} for step in self.steps):
+        if any(
+            step.kept and step.name in {x.name for x in found if x.kind == "features"} for step in self.steps
+        ):
             kept = {step.name for step in self.steps if step.kept}
             for lever in (x for x in found if x.kind == "loss" and x.name not in kept):
                 self._try(lever, again=True)

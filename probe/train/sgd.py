@@ -227,7 +227,9 @@ def inner_loss(
     """The loss inside the method, with the exact statistics of these rows, or with `moving` ones."""
     from probe.probing.settings import LossChoice
 
-    return problem.loss(LossChoice(*methods.catalogue.given_to(method.name, method.params)[1]), rows, moving=moving)
+    return problem.loss(
+        LossChoice(*methods.catalogue.given_to(method.name, method.params)[1]), rows, moving=moving
+    )
 
 
 class FrozenLoss(AdjustedCrossEntropy):

@@ -52,13 +52,18 @@ def _levers(report: Report) -> str:
                 gained(gain["overall"]),
                 f"{row['seconds']:.0f}",
             ]
-        rows.append([text(row["name"]), *cells, "kept" if row["kept"] else text(row["why"]), text(row["chosen"])])
+        rows.append(
+            [text(row["name"]), *cells, "kept" if row["kept"] else text(row["why"]), text(row["chosen"])]
+        )
     note = (
         "Each lever on top of those kept before it, judged by cross-fitted predictions of training images: "
         "no test image had a part. Intervals are for one lever each, not corrected for the number of levers."
     )
     return element("p", text(note), cls="note") + element(
-        "div", table(heading, rows, caption="Levers, in the order they were tried"), cls="scroll", tabindex="0"
+        "div",
+        table(heading, rows, caption="Levers, in the order they were tried"),
+        cls="scroll",
+        tabindex="0",
     )
 
 
@@ -79,14 +84,21 @@ def frontier(report: Report) -> Chart:
     """Overall accuracy against accuracy on hard classes, a dot for every lever, a line along the frontier."""
     columns = {"lever": "lever", "overall": "all images %", "hard": "hard classes %", "what": "what"}
     points = [("plain probe", report["judged"]["plain"], "kept")]
-    points += [(r["name"], r["accuracy"], "kept" if r["kept"] else "not kept") for r in report["levers"] if r["accuracy"]]
+    points += [
+        (r["name"], r["accuracy"], "kept" if r["kept"] else "not kept")
+        for r in report["levers"]
+        if r["accuracy"]
+    ]
     rows = [(name, _rounded(a["overall"]), _rounded(a["hard"]), what) for name, a, what in points]
     best = -1.0
     for name, overall, hard, _ in sorted(rows, key=lambda row: (-row[1], -row[2])):
         if hard > best:
             best = hard
             rows.append((name, overall, hard, "frontier"))
-    axes = {"x": quantity("overall", "all images, accuracy %"), "y": quantity("hard", "hard classes, accuracy %")}
+    axes = {
+        "x": quantity("overall", "all images, accuracy %"),
+        "y": quantity("hard", "hard classes, accuracy %"),
+    }
     line = "datum.what === 'frontier'"
     return Chart(
         "frontier",

@@ -88,7 +88,8 @@ def _headline(result: Mapping[str, Any], method: str) -> Text:
     return head
 
 
-def _accuracies(result: Mapping[str, Any]) -> Table:
+def accuracies(result: Mapping[str, Any]) -> Table:
+    """Overall, mean per class and every group, with intervals and, where there is a reference, gains."""
     test, versus = result["test"], result.get("versus")
     table = _table("classes", "accuracy\n%", "95 %\ninterval", first="left")
     if versus:
