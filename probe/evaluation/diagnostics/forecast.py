@@ -6,7 +6,7 @@ Each sign of difficulty ranks the K classes; the forecast is the mean of their r
     neighbours  share of its images' nearest neighbours that is of other classes (leave-one-out)
     zero-shot   share of its training images that the class names' text embeddings get wrong, for CLIP
 
-All on unit features. Nothing is weighted or fitted, so nothing can be tuned to an answer.
+All on unit features, all with equal weight.
 """
 
 from __future__ import annotations
