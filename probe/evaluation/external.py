@@ -43,7 +43,7 @@ class ExternalPredictions:
 
     def first(self, seeds: int) -> ExternalPredictions:
         """The same with as many seeds."""
-        blocks = {
+        blocks: dict[str, Any] = {
             name: {method: values[:seeds] for method, values in getattr(self, name).items()}
             for name in ("prediction", "probability", "scores", "top5")
         }

@@ -84,7 +84,8 @@ class Judge:
             rows = np.flatnonzero((self.fold == part) & np.isin(self.labels, groups[group]))
             n = np.bincount(self.labels[rows], minlength=self.num_classes)
             weights[rows] = 1 / (n[self.labels[rows]] * max((n > 0).sum(), 1))
-        return weights / max(weights.sum(), 1)  # the sum is the number of folds that hold such images
+        held = max(weights.sum(), 1)  # the number of folds that hold such images
+        return np.asarray(weights / held, dtype=np.float64)
 
     def weights(self, statistic: str) -> NDArray[np.float64]:
         """n numbers with sum 1: what each image counts for "overall", "mean_per_class" or a group."""

@@ -15,6 +15,7 @@ from probe.evaluation import groups
 from probe.evaluation.diagnostics import look_first, outputs
 from probe.evaluation.diagnostics.look_first import NamedImages
 from probe.evaluation.groups import Ranking
+from probe.features.views import CENTER
 from probe.heads.fitted import FittedHead
 from probe.probing.zero_shot import text_classifier
 from probe.runs.experiment import Experiment
@@ -37,7 +38,7 @@ def block(e: Experiment, ranking: Ranking, cache: Path | None) -> dict[str, Any]
     hard = groups.thirds(np.nan_to_num(said.accuracy), said.confidence)["hard"]
     return look_first.look_first(
         said,
-        NamedImages(e.problem.X, e.problem.y, e.inputs.training_ids, splits),
+        NamedImages(e.problem.crops, e.problem.labels, e.inputs.training_ids, splits),
         NamedImages(e.problem.scaling.lazily(test.X), test.y, test.ids, [test.name] * len(test.y)),
         names,
         hard,
@@ -51,7 +52,8 @@ def zero_shot_accuracy(e: Experiment, cache: Path | None) -> NDArray[np.float64]
     Remembered in the cache, so that a run whose features are there need not load the network for it.
     """
     b, data = e.inputs.backbone, e.inputs.data
-    if catalogue.find(e.recipe.backbone.name).family != WITH_TEXT or b.tap != "projected":
+    alone = len(e.inputs.backbones) == 1 and b.tap == "projected"
+    if not alone or catalogue.find(e.recipe.backbone.name).family != WITH_TEXT:
         return None
     templates = data.templates[: max(1, PROMPTS // len(data.class_names))]
     about = {"features": e.problem.key, "classes": list(data.class_names), "templates": list(templates)}
@@ -65,7 +67,7 @@ def zero_shot_accuracy(e: Experiment, cache: Path | None) -> NDArray[np.float64]
     except UserError:  # such as a tokenizer that is out of reach: a forecast is no reason to fail a run
         return None
     head = FittedHead("cosine", {"weight": embeddings}, {"scale": scale})
-    right = head.scores(e.inputs.matrix).argmax(dim=1).numpy() == e.inputs.y
+    right = head.scores(e.inputs.stack((CENTER,))).argmax(dim=1).numpy() == e.inputs.y
     accuracy = outputs.class_mean(right, e.inputs.y, len(data.class_names))
     with suppress(OSError, UserError):  # a cache that cannot be written only costs time
         write_atomic(place, sealed({"accuracy": [None if np.isnan(v) else float(v) for v in accuracy]}))
