@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from probe.features import Matrix
+from probe.features import Matrix, SideBySide
 
 GENERATOR = torch.Generator().manual_seed(0)
 SHARDS = [torch.randn(n, 5, generator=GENERATOR) for n in (7, 0, 1, 12)]
@@ -110,3 +110,25 @@ def test_reading_all_of_a_matrix_never_holds_a_copy_of_it(tmp_path):
     assert whole == 1024
     assert peak < 200  # the file's 128 MB, as pages that the system may take back
     assert own < 40
+
+
+def test_matrices_side_by_side_are_the_stacked_columns_of_both():
+    a, b = torch.randn(20, 3), torch.randn(20, 5)
+    both = SideBySide([Matrix([a[:7], a[7:]], 3), Matrix([b.half()], 5)])
+    whole = torch.cat([a, b.half().float()], dim=1)
+    assert (both.shape, both.widths, len(both)) == ((20, 8), [3, 5], 20)
+    for which in (4, -1, slice(2, 11), slice(None, None, 3), [3, 1, 3], np.arange(20) > 12):
+        index = which if not isinstance(which, np.ndarray) else torch.from_numpy(which)
+        assert torch.equal(both[which], whole[index])
+    assert torch.equal(both[2:5, 1:4], whole[2:5, 1:4])
+    assert torch.equal(both.tensor(), whole)
+    assert np.array_equal(np.asarray(both), whole.numpy())
+    assert torch.equal(torch.cat(list(both.blocks(6))), whole)
+    rows = np.array([19, 0, 5])
+    assert torch.equal(both.view(rows).tensor(), whole[rows])
+    assert torch.equal(SideBySide.join([both, both]).tensor(), torch.cat([whole, whole]))
+
+
+def test_matrices_of_other_rows_cannot_stand_side_by_side():
+    with pytest.raises(ValueError, match=r"\[3, 4\] rows"):
+        SideBySide([Matrix([torch.zeros(3, 2)], 2), Matrix([torch.zeros(4, 2)], 2)])
