@@ -40,6 +40,7 @@ class Ranking:
     by: str
     source: str | None = None  # the file or the run that defines them
     remark: str | None = None
+    accuracy: NDArray[np.float64] | None = None  # K: of the plain model on held-out training rows, if known
 
     @property
     def origin(self) -> dict[str, str | None]:

@@ -102,7 +102,9 @@ class Loss(StatisticsModule, ABC):
     constant_adjustment = True  # is `adjustment` that of the whole training, or does it move with it?
     sample_mean = False  # is it a mean over samples, whose own losses `losses` gives?
     uses_partners = False  # does a sample's loss look at the others of its class in the batch?
-    together = 1  # images of one class that a batch should hold, where classes are many; 1: it does not matter
+    together = (
+        1  # images of one class that a batch should hold, where classes are many; 1: it does not matter
+    )
     ramps = False  # does its own term grow from nothing over the warm-up? See `set_strength`
     degenerate_remark = "every class is treated alike, so it cannot differ from cross-entropy"
 

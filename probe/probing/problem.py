@@ -107,9 +107,7 @@ class ProbeProblem:
         needed = spec.needed_stats(params)
         if needed is not None and not moving:
             features = take_rows(self.X if needed.scaled else self.raw, rows)
-            stats = ClassStats.from_features(
-                features, y, self.num_classes, p=needed.p, robust=needed.robust
-            )
+            stats = ClassStats.from_features(features, y, self.num_classes, p=needed.p, robust=needed.robust)
         counts = np.bincount(y, minlength=self.num_classes)
         return losses.make(
             method.name, num_classes=self.num_classes, class_counts=counts, stats=stats, **params

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from probe.evaluation import groups as ranked
@@ -45,9 +46,19 @@ def rank(e: Experiment, ranking_run: TrainedRun | None) -> Ranking:
         other = e.trained or ranking_run
         return _by_own_holdouts(e) if other is None else _taken_from(other, e)
     source = e.recipe.groups
-    made = e.inputs.groups or (_by_test_accuracy(e) if source == "paper" else _by_crossfitting(e))
+    made = e.inputs.groups or (_by_test_accuracy(e) if source == "paper" else None)
+    accuracy = None
+    if made is None or _has_margins(e):
+        accuracy, confidence = _crossfitted(e)
+        made = made or ranked.thirds(accuracy, confidence)
     where = groups.origin(source)
-    return Ranking(made, str(where["groups_by"]), where["groups_from"], groups.remark(source))
+    return Ranking(made, str(where["groups_by"]), where["groups_from"], groups.remark(source), accuracy)
+
+
+def _has_margins(e: Experiment) -> bool:
+    """Are there margins to be judged by which classes are hard, however those are grouped?"""
+    loss = e.fitted.fits[0].loss
+    return not e.recipe.from_scratch and loss is not None and loss.margins() is not None
 
 
 def _by_training(recipe: Recipe) -> bool:
@@ -61,15 +72,15 @@ def _by_test_accuracy(e: Experiment) -> dict[str, list[int]]:
     return ranked.thirds(np.nan_to_num(metrics.count(correct, e.test.y, e.problem.num_classes).accuracy))
 
 
-def _by_crossfitting(e: Experiment) -> dict[str, list[int]]:
-    """By the held-out accuracy of plain probes, with the l2 of the run's own plain probe."""
+def _crossfitted(e: Experiment) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """K held-out accuracies of plain probes, with the l2 of the run's own plain probe, and a finer score."""
     problem, plain = e.problem, e.methods[-1]
     if plain.name == ERM:
         fit = plain.fits[0]
     else:  # compared with a training; classes are ranked by the frozen features all the same
         fit = exact.fit(problem, crossfit.PLAIN, exact.exactly(e.recipe.solver), e.holdouts[0])
     held_out = crossfit.held_out_probabilities(problem, fit.record["l2"])
-    return ranked.thirds(*ranked.crossfit(problem.labels, problem.num_classes, held_out))
+    return ranked.crossfit(problem.labels, problem.num_classes, held_out)
 
 
 def _taken_from(other: TrainedRun, e: Experiment) -> Ranking:
