@@ -92,7 +92,7 @@ def compare(num_classes: int, batch: int, dim: int, repeats: int) -> dict[str, f
     logits = torch.randn(batch, num_classes, generator=generator).requires_grad_()
     features = (torch.randn(batch, dim, generator=generator) / dim**0.5).requires_grad_()
     targets = torch.randint(0, num_classes, (batch,), generator=generator)
-    ours, textbook = probe.losses.make("mr2", num_classes=num_classes), TextbookMR2(num_classes)
+    ours, textbook = probe.losses.make("mr2-paper", num_classes=num_classes), TextbookMR2(num_classes)
     torch.testing.assert_close(ours(logits, targets, features), textbook(logits, targets, features))
     steps = [training_step(loss, logits, targets, features) for loss in (ours, textbook)]
     fast, slow = interleaved(steps, repeats)

@@ -212,8 +212,8 @@ class RunningStats(StatisticsModule):
                     in a batch the two are biased by |s_k|^2/m, upwards and downwards (their sum is not).
     kind "moments"  averages mu_k and mean |h|^2 and forms the norms from those, so the bias all but vanishes.
 
-    A class's first batch is copied; classes that are absent keep their values. `robust`: a batch counts for at
-    most GROWTH times what is known of a class (kind "norms"), so that a single image cannot own a statistic.
+    A class's first batch is copied; classes that are absent keep their values. `robust`: a batch counts for
+    at most GROWTH times what is known of a class (kind "norms"), so that no single image owns a statistic.
     """
 
     mean_norm2: Tensor

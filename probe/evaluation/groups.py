@@ -49,6 +49,11 @@ class Ranking:
     crossfitted: Crossfitted | None = None  # every training image; None for networks from scratch
 
     @property
+    def accuracy(self) -> NDArray[np.float64] | None:
+        """K: of the plain probe on held-out training images, where it is known."""
+        return None if self.crossfitted is None else self.crossfitted.accuracy
+
+    @property
     def origin(self) -> dict[str, str | None]:
         """The same as fields of result.json."""
         return {"groups_by": self.by, "groups_from": self.source}

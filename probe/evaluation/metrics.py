@@ -100,3 +100,20 @@ def score(predicted: NDArray[np.int64], labels: NDArray[np.int64], num_classes: 
     if metric not in keys:
         raise UserError(f'unknown metric "{metric}"; known: {", ".join(keys)}')
     return overall(count(predicted == labels, labels, num_classes))[keys[metric]]
+
+
+def rank_correlation(a: NDArray[np.floating], b: NDArray[np.floating]) -> float | None:
+    """Spearman's: the correlation of the ranks of K pairs, ties at their mean; None where one is constant.
+
+    >>> rank_correlation(np.array([1.0, 2, 3]), np.array([10.0, 30, 20]))
+    0.5
+    """
+    x, y = _ranks(a), _ranks(b)
+    x, y = x - x.mean(), y - y.mean()
+    size = float(np.sqrt((x**2).sum() * (y**2).sum()))
+    return float((x * y).sum() / size) if size > 0 else None
+
+
+def _ranks(values: NDArray[np.floating]) -> NDArray[np.float64]:
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place], dtype=np.float64)

@@ -65,7 +65,7 @@ class RangeWatch(StatisticsModule):
 
 
 class FeatureScale(StatisticsModule):
-    """The unit of squared distances for a term with a parameter `scale`: 1, or twice the running mean spread."""
+    """The unit of squared distances of a term with a parameter `scale`: 1, or twice the mean spread."""
 
     def __init__(self, classes: ClassInfo, scale: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The rows of the table of losses (`probe.losses.catalogue`) with margins in the representation. No torch here."""
+"""Rows of the table of losses (`probe.losses.catalogue`): margins in the representation. No torch here."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ MARGIN_ROWS: tuple[LossSpec, ...] = (
             Parameter("lam", 0.5, "weight of the representation term", 0),
             EMA,
             P,
-            Parameter("scale", "spread", "unit of squared distances: the running mean spread, the batch's total "
-                      "variance with its gradient, or none, which is the paper's term",
+            Parameter("scale", "spread", "unit of squared distances: the running mean spread, the batch's "
+                      "total variance with its gradient, or none, which is the paper's term",
                       choices=("spread", "total", "none")),
             Parameter("statistic", "spread", "what margins follow: the spread, or the second moment",
                       choices=("spread", "moment")),

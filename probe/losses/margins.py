@@ -1,4 +1,4 @@
-"""Margins in logits and in representation: MR² (scale-free, the paper's form, the authors' builds) and ELM."""
+"""Margins in logits and in representation: MR² (scale-free, the paper's, the authors' builds) and ELM."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ class MR2(Loss):
     `cap` is the largest margin over the mean one; `shrink` moves t_k towards the mean over classes, as that
     many images would; `robust` holds back what a batch can do to the statistics of a class.
 
-    Classes that no batch has shown yet have margin 1, those whose statistic is 0 (of a single sample) the mean
-    one, and neither moves the others. A sample without a partner in the batch has no second term. Statistics move before they are used, in training mode only. `features` may
-    be left out where the statistics are exact: the representation term is a constant on frozen features.
+    Classes that no batch has shown yet have margin 1, those whose statistic is 0 (of a single sample) the
+    mean one, and neither moves the others. A sample without a partner in the batch has no second term.
+    Statistics move before they are used, in training mode only. `features` may be left out where the
+    statistics are exact: the representation term is a constant on frozen features.
     """
 
     uses_partners = True

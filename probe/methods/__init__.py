@@ -49,8 +49,8 @@ def make(
     """The method of that name around its loss.
 
     `class_counts` are the K training counts, `stats` exact class statistics, both for losses that use them;
-    `dim` is the feature size D, for losses with parameters of their own. `whole_set`: the loss has its defaults
-    for statistics of the whole training set, which a training gives it by a pass (`Method.prepare`).
+    `dim` is the feature size D, for losses with parameters of their own. `whole_set`: the loss has its
+    defaults for statistics of the whole training set, which a training gives it (`Method.prepare`).
     """
     name, params = _taken_apart(name, params)
     _, (loss_name, given) = catalogue.given_to(name, params)

@@ -231,7 +231,7 @@ class Recipe(Section):
         if method is None or (isinstance(method, dict) and method.get("name") is None):
             solver = value.get("solver", {})
             name = solver.get("name", "lbfgs") if isinstance(solver, dict) else solver
-            # fine-tuning is plain too: MR²'s representation term depends on the scale of the features
+            # fine-tuning is plain too: what it is compared with comes first
             plain = name in LOSSLESS or value.get("finetune", False)
             # `method.lam=0.05` alone is a parameter of the method that would be run without it
             return {**value, "method": {**(method or {}), "name": "erm" if plain else "mr2"}}

@@ -7,16 +7,20 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from probe import data, methods
 from probe.data import duplicates
+from probe.evaluation import metrics
 from probe.losses.base import FitContext, Margins
+from probe.report.text import format
 from probe.runs.experiment import Experiment
 from probe.runs.inputs import AnyBackbone, device
 from probe.runs.naming import label
 from probe.system import environment
 
 SCHEMA = 1
+WEAK = 0.1  # rank correlation below which margins do not follow difficulty
 
 
 def describe(e: Experiment) -> dict[str, Any]:
@@ -84,8 +88,13 @@ def unmoved(backbone: AnyBackbone) -> str:
     return backbone.fingerprint
 
 
-def remarks_and_margins(e: Experiment, said: Sequence[str | None] = ()) -> dict[str, Any]:
-    """What a reader must know to read the numbers right (`said` is more of it), and MR²'s margins if any."""
+def remarks_and_margins(
+    e: Experiment, said: Sequence[str | None] = (), held_out: NDArray[np.float64] | None = None
+) -> dict[str, Any]:
+    """What a reader must know to read the numbers right (`said` is more of it), and MR²'s margins if any.
+
+    `held_out` are the K accuracies of the plain model on held-out training rows, which margins are judged by.
+    """
     recipe, fits, inputs = e.recipe, e.fitted.fits, e.inputs
     loss = fits[0].loss
     exact = recipe.solver.name == "lbfgs" and not recipe.finetune
@@ -115,23 +124,42 @@ def remarks_and_margins(e: Experiment, said: Sequence[str | None] = ()) -> dict[
     if skipped:
         notes.append(f"{skipped} images could not be read and were left out")
     found = None if loss is None else loss.margins()
-    return {
-        "remarks": [n for n in notes if n],
-        "margins": None if found is None else margins(e.problem.class_names, found),
-    }
+    block = None if found is None else margins(e.problem.class_names, found, held_out)
+    notes.append(None if block is None else margins_remark(block.get("rank_correlation")))
+    return {"remarks": [n for n in notes if n], "margins": block}
 
 
-def margins(class_names: Sequence[str], found: Margins) -> dict[str, Any]:
+def margins_remark(correlation: float | None) -> str | None:
+    """Do margins do what they are meant to: are they larger for harder classes?"""
+    if correlation is None:
+        return None
+    if abs(correlation) < WEAK:
+        says = "margins hardly follow how hard a class is"
+    else:
+        says = f"margins are larger for {'harder' if correlation > 0 else 'easier'} classes"
+    number = f"{correlation:+.2f}".replace("-", format.MINUS)
+    return f"{says}: {number} (rank correlation with the error on held-out training images)"
+
+
+def margins(
+    class_names: Sequence[str], found: Margins, held_out: NDArray[np.float64] | None = None
+) -> dict[str, Any]:
     """Every class's margin and the statistics behind it, the extremes first."""
     columns = zip(class_names, found.gamma, found.mean_norm2, found.spread2, strict=True)
     by_class = [
         {"name": name, "gamma": float(g), "mean_norm2": float(m), "spread2": float(s)}
         for name, g, m, s in columns
     ]
+    judged: dict[str, Any] = {}
+    if held_out is not None:
+        for row, accuracy in zip(by_class, held_out, strict=True):
+            row["held_out_accuracy"] = float(accuracy)
+        judged["rank_correlation"] = metrics.rank_correlation(found.gamma.double().numpy(), -held_out)
     order = found.gamma.argsort().tolist()
     ends = {"smallest": by_class[order[0]], "largest": by_class[order[-1]]}
     return {
         **{w: {"class": r["name"], "gamma": r["gamma"]} for w, r in ends.items()},
+        **judged,
         "by_class": by_class,
         "history": [
             {"step": step, "gamma": [float(f"{gamma:.5g}") for gamma in gammas]}

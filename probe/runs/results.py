@@ -28,7 +28,7 @@ def evaluate(e: Experiment, ranking: Ranking) -> dict[str, Any]:
     result = {
         **describe(e),
         **ranking.origin,
-        **remarks_and_margins(e, said),
+        **remarks_and_margins(e, said, ranking.accuracy),
         **accuracies(e, ranking.groups),
     }
     if e.recipe.finetune:

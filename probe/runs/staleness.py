@@ -1,6 +1,6 @@
 """Is a stored run still the answer to its recipe?
 
-A recipe names its data, its weights, its method and its groups; what those names stand for can change. So a run is
+A recipe names its data, weights, method and groups; what those names stand for can change. So a run is
 reused only where the fingerprints it stored are those of what its names mean now. Digests of unchanged files
 are remembered (`probe.system.digest_index`), and every data set and backbone is loaded once, so asking is
 cheap.

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 ROWS = 10_000  # samples that are looked at, at most: statistics of a class need tens, not thousands
 
 
+def prepare(training: Training, data: SampleLoader) -> None:
+    """Give the method the class statistics of these samples, where it starts from such."""
+    wanted = training.method.wanted_stats()
+    if wanted is not None:
+        training.method.prepare(class_statistics(training, data, wanted))
+
+
 def class_statistics(training: Training, data: SampleLoader, wanted: NeededStats) -> ClassStats:
     """The statistics of these samples' classes, by the network as it is; the same on every process."""
     labels = np.asarray(data.labels)

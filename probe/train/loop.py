@@ -24,9 +24,8 @@ from probe.evaluation.metrics import score
 from probe.methods.base import Method
 from probe.recipe.train_settings import TrainConfig
 from probe.system.progress import bar
-from probe.train import optim
+from probe.train import class_pass, optim
 from probe.train.checkpoint import Checkpoints
-from probe.train.class_pass import class_statistics
 from probe.train.ema import WeightEMA
 from probe.train.evaluate import logits
 from probe.train.inputs import augment
@@ -166,7 +165,7 @@ class Training:
         if p.epoch == p.step == 0:
             self._check_state()  # as the stage before left it, which this one looks at
             self.method.begin_stage(number, self)
-            self.prepare(self.task.train)
+            class_pass.prepare(self, self.task.train)
         stage = self._stage(epochs)
         samples = len(stage.sampler.order(0))
         with bar("training", epochs * samples, "samples", show=self.show) as advance:
@@ -177,12 +176,6 @@ class Training:
                 late = self.checkpoints.older_than(self.between_checkpoints)
                 if any(collectives.largest(int(late), device=self.device)):
                     self.save()
-
-    def prepare(self, data: SampleLoader) -> None:
-        """Give the method the class statistics of these samples, where it starts from such."""
-        wanted = self.method.wanted_stats()
-        if wanted is not None:
-            self.method.prepare(class_statistics(self, data, wanted))
 
     def _stage(self, epochs: int) -> Stage:
         sampler = self.make_sampler()
@@ -197,8 +190,7 @@ class Training:
         self.method.start_epoch(epoch, stage.epochs)
         begin, shown, waiting = time.perf_counter(), 0.0, 0
         for step in self.steps(self.task.train, stage.sampler, p.epochs, p.step):
-            number = epoch * stage.steps + p.step
-            lr = stage.schedule.lr(number)
+            lr = stage.schedule.lr(number := epoch * stage.steps + p.step)
             self.method.set_strength(stage.schedule.warmth(number))
             loss = self._step(step, lr)
             progress.loss_sum += loss
@@ -256,26 +248,16 @@ class Training:
 
     def make_sampler(self, data: SampleLoader | None = None) -> Sampler:
         """What draws the batches of these samples; without `data`, of the training set."""
-        labels = np.asarray((data or self.task.train).labels)
-        return Sampler(
+        sampler = Sampler(
             kind=self.method.sampler or self.settings.sampler,
-            labels=labels,
-            together=self._together(labels),
+            labels=np.asarray((data or self.task.train).labels),
             batch_size=self.batch_size,
             seed=self.seed,
             processes=self.processes,
             micro_batch=self.micro_batch,
             repeats=self.method.repeats(),
         )
-
-    def _together(self, labels: NDArray[np.int64]) -> int:
-        """Images of a class that a batch holds together: as given, or as the method asks for where its classes
-        outnumber half of what is computed at once, so that chance would leave images without a partner."""
-        if self.settings.partners != "auto":
-            return self.settings.partners
-        share = min(self.batch_size // self.processes, self.micro_batch or self.batch_size)
-        fits = 2 * len(np.unique(labels)) <= share * self.processes
-        return 1 if fits else max(1, min(self.method.together, share, len(labels) // self.processes))
+        return sampler.keeping(self.settings.partners, self.method.together)
 
     # -- what methods may ask for (`probe.methods.protocols.TrainingLike`) ---------------------------------
 

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from probe.core import collectives
 from probe.system.progress import bar
-from probe.train import optim
+from probe.train import class_pass, optim
 from probe.train.inputs.loaders import SampleLoader
 from probe.train.parallel import dtensor
 from probe.train.schedule import Schedule
@@ -55,7 +55,7 @@ class Search:
         """
         steps, done = trial_steps(training, len(self.rates)), training.state.progress.trials
         method, scaler = dtensor.snapshot(training.method.state_dict()), training.engine.scaler
-        training.prepare(self.train)
+        class_pass.prepare(training, self.train)
         prepared = dtensor.snapshot(training.method.state_dict())
         scale = None if scaler is None else scaler.state_dict()
         y = torch.as_tensor(np.array(self.validation.labels))

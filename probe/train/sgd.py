@@ -215,8 +215,8 @@ class SgdJob:
 
 
 def _moving_loss(problem: ProbeProblem, method: MethodConfig, rows: NDArray[np.int64]) -> Loss:
-    """The loss for a head whose adapter moves the features: statistics start from a pass and move along, where
-    it can; those of the cached features would be in another scale and soon out of date."""
+    """The loss for a head whose adapter moves the features: its statistics start from a pass and move along.
+    Those of the cached features would be in another scale, and soon out of date."""
     loss = inner_loss(problem, method, rows, moving=True)
     return loss if loss.wanted_stats() is not None else inner_loss(problem, method, rows)
 

@@ -87,3 +87,15 @@ def test_calibration_error_by_hand_and_in_plain_python():
 
 def test_a_perfectly_sure_and_right_model_is_calibrated():
     assert metrics.calibration_error(np.ones(10), np.ones(10, dtype=bool)) == 0
+
+
+def test_the_rank_correlation_is_spearmans_with_ties():
+    from scipy.stats import spearmanr
+
+    from probe.evaluation.metrics import rank_correlation
+
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        a, b = rng.integers(0, 6, 20).astype(float), rng.normal(size=20)
+        assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)
+    assert rank_correlation(np.ones(4), np.arange(4.0)) is None

@@ -103,7 +103,7 @@ def test_the_papers_form_is_a_setting_of_the_same_loss():
             assert torch.equal(a, b)
 
 
-# -- margins ---------------------------------------------------------------------------------------------------
+# -- margins ------------------------------------------------------------------------------------------
 
 
 def test_power_zero_makes_all_margins_equal():
@@ -197,7 +197,7 @@ def test_a_batch_cannot_own_running_statistics_that_hold_outliers_back():
     assert held.spread[y[0]] <= 1.31 * before[y[0]]
 
 
-# -- what a loss says and asks for -----------------------------------------------------------------------------
+# -- what a loss says and asks for ----------------------------------------------------------------------
 
 
 def test_statistics_of_a_pass_are_where_the_running_ones_start():
@@ -246,7 +246,9 @@ def test_distances_out_of_a_formulas_range_are_said_once_with_the_number(name, c
     said = [r.message for r in caplog.records if name in r.message]
     if name != "elm":  # its margin of 4 images stands beside them
         assert not small.remarks(FitContext(exact=False, l2_chosen=False))
-    (remark,) = [r for r in large.remarks(FitContext(exact=False, l2_chosen=False)) if "out of its range" in r]
+    (remark,) = [
+        r for r in large.remarks(FitContext(exact=False, l2_chosen=False)) if "out of its range" in r
+    ]
     assert said == [remark]
     assert "mr2 takes" in remark or "scale=spread" in remark
     assert float(remark.split(" was ")[1].split()[0]) > 100
@@ -293,7 +295,5 @@ def test_the_first_steps_term_is_of_order_one(name, size):
         h = backbone(torch.randn(12, 3, size, size, generator=g))
     y = torch.arange(3).repeat(4)
     z = torch.zeros(12, 3)
-    term = [
-        probe.losses.make("mr2", num_classes=3, lam=lam)(z, y, h).item() for lam in (1.0, 0.0)
-    ]
+    term = [probe.losses.make("mr2", num_classes=3, lam=lam)(z, y, h).item() for lam in (1.0, 0.0)]
     assert 0.2 < term[0] - term[1] < 2

@@ -89,6 +89,38 @@ def test_margins_average_to_one_and_the_run_says_what_does_not_act(finished):
     assert any("representation term has no effect" in remark for remark in finished.result["remarks"])
 
 
+def test_margins_are_judged_by_how_hard_classes_are_for_held_out_training_images(finished):
+    from scipy.stats import spearmanr
+
+    margins = finished.result["margins"]
+    rows = margins["by_class"]
+    accuracy = [row["held_out_accuracy"] for row in rows]
+    assert all(0 <= a <= 1 for a in accuracy)
+    if len(set(accuracy)) > 1:
+        want = spearmanr([row["gamma"] for row in rows], [-a for a in accuracy]).statistic
+        assert margins["rank_correlation"] == pytest.approx(want)
+        (said,) = [r for r in finished.result["remarks"] if "rank correlation" in r]
+        assert f"{abs(want):.2f}" in said
+    else:
+        assert margins["rank_correlation"] is None
+    assert '"held-out accuracy %"' in (finished.folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (0.412, "margins are larger for harder classes: +0.41"),
+        (-0.3, "margins are larger for easier classes: \N{MINUS SIGN}0.30"),
+        (0.02, "margins hardly follow how hard a class is: +0.02"),
+    ],
+)
+def test_the_rank_correlation_is_said_in_words(number, says):
+    from probe.runs.metadata import margins_remark
+
+    assert margins_remark(number).startswith(says)
+    assert margins_remark(None) is None
+
+
 def test_groups_can_be_those_of_a_file_or_the_ranking_of_another_run(finished, colours, cache, tmp_path):
     base = {"backbone": SMALL, "data": str(colours), "method": "mr2", "solver": {"l2": 1}}
     file = tmp_path / "groups.json"

@@ -306,8 +306,7 @@ def elm(case, lam=0.01, alpha="count", alpha_scale=1.0, tau=1.0, scale="none"):
     margin = [alpha_scale * (math.sqrt(s) if alpha.startswith("sqrt") else s) for s in size]
     logit, unit = la(case, tau), 1.0 if scale == "none" else 2 * mean_spread(case)
     return lambda z, h: (
-        logit(z, h)
-        + lam * mean([omega(case, h, i, margin[y] * unit, unit) for i, y in enumerate(case.y)])
+        logit(z, h) + lam * mean([omega(case, h, i, margin[y] * unit, unit) for i, y in enumerate(case.y)])
     )
 
 

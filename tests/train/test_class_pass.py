@@ -37,7 +37,9 @@ def test_statistics_start_from_a_pass_over_the_networks_own_features(name):
     want = ClassStats.from_features(h, y, K).spread2
     course = seen_in(training, lambda loss: loss.spread.clone())
     torch.testing.assert_close(course[0], want, rtol=1e-5, atol=1e-6)
-    stage = feature_training("mr2").make_sampler().steps  # jtt starts again from step 0, and so do its statistics
+    stage = (
+        feature_training("mr2").make_sampler().steps
+    )  # jtt starts again from step 0, and so do its statistics
     if len(course) > stage:
         torch.testing.assert_close(course[stage], want, rtol=1e-5, atol=1e-6)
     assert not torch.equal(course[1], course[0])
@@ -49,9 +51,7 @@ def test_a_loss_that_starts_from_its_first_batches_gets_no_pass():
 
 
 def test_the_strength_grows_over_the_warm_up_and_stays():
-    course = seen_in(
-        feature_training("sam(mr2)", epochs=2, warmup_epochs=0.5), lambda loss: loss.strength
-    )
+    course = seen_in(feature_training("sam(mr2)", epochs=2, warmup_epochs=0.5), lambda loss: loss.strength)
     steps = len(course) // 2
     ramp = round(0.5 * steps)
     assert course[:ramp] == pytest.approx([(i + 1) / ramp for i in range(ramp)])

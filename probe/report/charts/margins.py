@@ -9,6 +9,7 @@ from probe.report.charts.shapes import View, against_accuracy, along_classes, bo
 
 Panel = Callable[[View], Chart | None]
 FOLLOWED = 8  # classes whose margins are shown over training
+MEANT = "Margins follow the spread (or size) of a class's features, and are meant to be larger for hard ones."
 
 
 def _of_logits(shape: Callable[..., Chart], **about: str) -> Panel:
@@ -36,19 +37,27 @@ logit_margin_cdf = _of_logits(
 
 
 def margins(view: View) -> Chart | None:
-    """The margin of each class against its accuracy."""
-    rows = (view.result.get("margins") or {}).get("by_class")
-    if not rows:
+    """The margin of each class against its accuracy: on held-out training images, where that is known."""
+    found = view.result.get("margins") or {}
+    if not found.get("by_class"):
         return None
-    gamma = {row["name"]: row["gamma"] for row in rows}
+    of = {row["name"]: row for row in found["by_class"]}
     names = list(view.block.get("classes") or view.rows)
+    held_out = [of[name].get("held_out_accuracy") for name in names]
+    known = all(accuracy is not None for accuracy in held_out)
     return against_accuracy(
         view,
-        [float(f"{gamma[name]:.5g}") for name in names],
+        [float(f"{of[name]['gamma']:.5g}") for name in names],
         "margin γ",
+        held_out if known else None,
         name="margins",
         title="MR² margins against accuracy",
-        note="Larger margins go to classes with larger feature norms and spread; the mean margin is fixed.",
+        note=MEANT
+        + (
+            f" Rank correlation with difficulty: {found['rank_correlation']:+.2f}."
+            if found.get("rank_correlation") is not None
+            else ""
+        ),
     )
 
 

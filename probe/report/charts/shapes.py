@@ -38,20 +38,33 @@ class View:
 
 
 def against_accuracy(
-    view: View, values: Sequence[float | None] | None, what: str, **about: str
+    view: View,
+    values: Sequence[float | None] | None,
+    what: str,
+    held_out: Sequence[float] | None = None,
+    /,
+    **about: str,
 ) -> Chart | None:
-    """One dot per class: accuracy against some measure (`values`, K)."""
+    """One dot per class: accuracy against some measure (`values`, K).
+
+    It is the accuracy on test images, or the `held_out` one (K fractions) of training images.
+    """
     if not values:
         return None
-    columns = {**CLASS, "value": what}
+    measured = "accuracy %" if held_out is None else "held-out accuracy %"
+    columns = {**CLASS, "accuracy": measured, "value": what}
+    rows = list(view.by_class(values))
+    if held_out is not None:
+        index = {row["name"]: k for _, k, row in view.order}
+        rows = [(*row[:3], round(100 * held_out[index[row[1]]], 2), row[4]) for row in rows]
     return Chart(
         columns=columns,
-        rows=list(view.by_class(values)),
+        rows=rows,
         spec=framed(
             "circle",
             columns,
             x=quantity("value", what),
-            y=quantity("accuracy", "accuracy %"),
+            y=quantity("accuracy", measured),
             color=shade(view.groups),
         ),
         **about,

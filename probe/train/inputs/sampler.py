@@ -10,17 +10,18 @@ takes its own share, so any number of processes sees the same batches and no sam
 | balanced | equally often, rounded                         | the same                              |
 | pairs    | n_k times, one more where that is odd          | neighbours in the order are partners  |
 
-With `together` m, `instance` and `pairs` keep m images of a class in one batch: class k then appears n_k times,
-rounded up to a multiple of m.
+With `together` m, `instance` and `pairs` keep m images of a class in one batch: class k then appears n_k
+times, rounded up to a multiple of m.
 (Kang et al. 2020 draw classes with probability n_k^e; the exact quotas here have the same mean and no noise.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +119,16 @@ class Sampler:
         """How many neighbours in the order must be in one batch."""
         kind = KINDS[self.kind]
         return max(kind.unit, self.together) if kind.groups else kind.unit
+
+    def keeping(self, given: int | Literal["auto"], wanted: int) -> Sampler:
+        """The same, with the given number of images of a class together; "auto": as many as are wanted where
+        classes outnumber half of what is computed at once: chance would leave some images without partner."""
+        if given != "auto":
+            return replace(self, together=given)
+        share = min(self.batch_size // self.processes, self.micro_batch or self.batch_size)
+        if 2 * len(np.unique(self.labels)) <= share * self.processes:
+            return self
+        return replace(self, together=max(1, min(wanted, share, len(self.labels) // self.processes)))
 
     @property
     def _group(self) -> str:
