@@ -83,7 +83,9 @@ class Judge:
             rows = np.flatnonzero((self.fold == part) & np.isin(self.labels, groups[group]))
             n = np.bincount(self.labels[rows], minlength=self.num_classes)
             weights[rows] = 1 / (n[self.labels[rows]] * max((n > 0).sum(), 1))
-        return weights / max(weights.sum(), 1)  # the sum is the number of folds that hold such images
+        return weights / max(
+            float(weights.sum()), 1.0
+        )  # the sum is the number of folds that hold such images
 
     def weights(self, statistic: str) -> NDArray[np.float64]:
         """n numbers with sum 1: what each image counts for "overall", "mean_per_class" or a group."""
@@ -152,7 +154,7 @@ class Objective:
         Of equal ones the strongest penalty wins, which is the simplest model, and then the first.
         """
         aim = self.statistics[-1]
-        allowed = range(len(scores))
+        allowed = list(range(len(scores)))
         if self.name == BUDGET:
             least = max(row["mean_per_class"] for row in scores) - self.budget / 100
             allowed = [i for i in allowed if round(scores[i]["mean_per_class"] - least, EQUAL) >= 0]

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
         MethodConfig,
         Recipe,
         Reference,
+        SelectConfig,
         SolverConfig,
         group_source,
     )
 
 SCHEMA = (
     *("LOSSLESS", "RANKINGS", "RESULT", "Recipe", "Reference", "group_source"),
-    *("BackboneConfig", "DataConfig", "FeaturesConfig", "MethodConfig", "SolverConfig"),
+    *("BackboneConfig", "DataConfig", "FeaturesConfig", "MethodConfig", "SelectConfig"),
+    "SolverConfig",
 )
 PARSE = ("build", "override", "parse_yaml", "place", "read")
 
@@ -38,6 +40,7 @@ __all__ = [
     "MethodConfig",
     "Recipe",
     "Reference",
+    "SelectConfig",
     "SolverConfig",
     "build",
     "group_source",
