@@ -63,6 +63,13 @@ RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
     ),
     ("--l2", "solver.l2", "L2 penalty; default: chosen on validation data.", {"type": float}),
     ("--grid", "solver.grid", "L2 penalties to try: coarse (default) or full (all 96).", {}),
+    (
+        "--select",
+        "select.name",
+        "What validation maximises: auto (default: the data set's metric), overall, mean-per-class, hard, "
+        "worst-tenth or budget.",
+        {},
+    ),
     ("--groups", "groups", GROUPS_HELP, {}),
     (
         "--versus",

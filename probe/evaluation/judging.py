@@ -173,7 +173,7 @@ class Objective:
         Of equal ones the strongest penalty wins, which is the simplest model, and then the first.
         """
         aim = self.statistics[-1]
-        allowed = range(len(scores))
+        allowed = list(range(len(scores)))
         if self.name == BUDGET:
             least = max(row["mean_per_class"] for row in scores) - self.budget / 100
             allowed = [i for i in allowed if round(scores[i]["mean_per_class"] - least, EQUAL) >= 0]

@@ -2,14 +2,16 @@
 
 Every prediction is made by a head that has not seen the image. So heads start from others of the *same* fold
 (neighbours in l2, and the method tried before at the same l2), never from another fold's, which has seen what
-is judged here: at the rough tolerance that is enough to compare candidates, a start shines through.
+is judged here: at the tolerance that is enough to compare candidates, a start shines through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,6 @@ from torch.nn import functional as F
 from probe import losses
 from probe.evaluation.groups import class_mean, thirds
 from probe.evaluation.judging import Judge, Objective
-from probe.losses.base import Loss
 from probe.losses.spec import HELD_OUT_FREQUENCY
 from probe.probing import robust
 from probe.probing.crossfit import PLAIN, RAREST
@@ -28,7 +29,14 @@ from probe.probing.settings import LossChoice, LossSettings, SolverSettings
 from probe.solve import l2_grid
 from probe.solve.l2_grid import GRID
 from probe.solve.logistic import LogisticSolver
+from probe.solve.ridge import Ridge
 
+Solver = TypeVar("Solver")
+
+# Certified relative excess at which candidates are compared. On pets, at ROUGH 4 to 10 of 3,680 predictions
+# are not the exact heads', as many as neighbouring parameters differ by; here 1 to 4, for half as much time
+# again.
+FINE = 1e-3
 TRAINED, LEFT_OUT = -1, -2  # instead of a fold: images that every head learns from, and that none sees
 
 
@@ -50,23 +58,29 @@ class CrossFit:
     other folds, by default on these.
     """
 
+    @property
+    def kind(self) -> type[_Fold]:
+        """What solves for the heads of a fold."""
+        return _LogisticFold
+
     def __init__(
         self, problem: ProbeProblem, fold: NDArray[np.int64], ranking: CrossFit | None = None
     ) -> None:
         self.problem, self.fold, self.ranking = problem, fold, ranking
         self.images = np.flatnonzero(fold >= 0)  # m: those that judge
         self.labels = problem.labels[self.images]
-        self._folds = [_Fold(self, part) for part in range(int(fold.max()) + 1)]
-        self._known: dict[tuple[str, float], Candidate] = {}
+        self._folds = [self.kind(self, part) for part in range(int(fold.max()) + 1)]
+        self._known: dict[tuple[str, float, float], Candidate] = {}
 
-    def candidate(self, method: LossSettings, l2: float) -> Candidate:
-        """Cross-fitted predictions with this method and l2."""
-        key = (repr((method.name, sorted(method.params.items()))), l2)
+    def candidate(self, method: LossSettings, l2: float, tol: float = FINE) -> Candidate:
+        """Cross-fitted predictions with this method and l2, solved to `tol`."""
+        name = repr((method.name, sorted(method.params.items())))
+        key = (name, l2, tol)
         if key not in self._known:
             predicted = np.zeros(self.problem.images, dtype=np.int64)
             confidence = np.zeros(self.problem.images)
             for fold in self._folds:
-                logits = self.problem.logits(fold.head(method, key[0], l2), fold.held)
+                logits = self.problem.logits(fold.head(method, name, l2, tol), fold.held)
                 own = F.softmax(logits.double(), dim=1).numpy()[
                     np.arange(len(fold.held)), self.problem.labels[fold.held]
                 ]
@@ -82,7 +96,7 @@ class CrossFit:
     @cached_property
     def reference(self) -> Candidate:
         """The plain probe, with the l2 that is best by the data set's metric."""
-        trials = _Trials(self, PLAIN, self._unranked, Objective.of("auto", self.problem.metric))
+        trials = _Trials(self, PLAIN, self._unranked, Objective.of("auto", self.problem.metric), ROUGH)
         l2_grid.coarse_to_fine(trials)
         return self.candidate(PLAIN, GRID[trials.best()])
 
@@ -96,8 +110,9 @@ class CrossFit:
         """The images that judge, with groups that other images rank."""
         fold, k = self.fold[self.images], self.problem.num_classes
         if self.ranking is None:
-            right = self.correct(self.reference)
-            return Judge.ranked(self.labels, k, fold, right, self.reference.confidence)
+            return Judge.ranked(self.labels, k, fold, *self.reference_values)
+        if np.array_equal(self.ranking.fold, self.fold):
+            return Judge.ranked(self.labels, k, fold, *self.ranking.reference_values)
         groups = thirds(*(class_mean(v, self.ranking.labels, k) for v in self.ranking.reference_values))
         return Judge(self.labels, fold, k, (groups,) * (int(fold.max()) + 1))
 
@@ -106,68 +121,97 @@ class CrossFit:
         """m each: is the reference right, and its probability of the true class."""
         return self.correct(self.reference), self.reference.confidence
 
-    def frequency(self, part: int) -> list[float]:
-        """K effective frequencies for one fold: by the reference, on images outside the fold."""
+    def frequency(self, part: int | None = None) -> list[float]:
+        """K effective frequencies: by the reference, on all images or, for a fold, on those outside it."""
         ranking = self.ranking or self
-        others = ranking.fold[ranking.images] != part if self.ranking is None else slice(None)
+        shared = self.ranking is None and part is not None
+        others = ranking.fold[ranking.images] != part if shared else slice(None)
         own = class_mean(
             ranking.reference.confidence[others], ranking.labels[others], self.problem.num_classes
         )
         return np.maximum(own, RAREST).tolist()
 
+    def filled(self, method: LossSettings, part: int | None = None) -> LossSettings:
+        """The same method with its `frequency` filled in, where it has one that is not given."""
+        spec = losses.info(method.name)
+        wanted = spec.unfilled(HELD_OUT_FREQUENCY, spec.resolve(method.params))
+        if wanted is None:
+            return method
+        return LossChoice(method.name, {**method.params, wanted: self.frequency(part)})
 
-class _Fold:
-    """One fold: images that are held out, and heads for them, each starting from those before."""
+
+class RidgeCrossFit(CrossFit):
+    """Ridge regression instead: it knows no method, so only its l2 is searched."""
+
+    @property
+    def kind(self) -> type[_Fold]:
+        return _RidgeFold
+
+
+class _Fold(ABC):
+    """One fold: images that are held out, and heads for them."""
 
     def __init__(self, crossfit: CrossFit, part: int) -> None:
         self.crossfit, self.part = crossfit, part
         self.held = np.flatnonzero(crossfit.fold == part)
         kept = np.flatnonzero((crossfit.fold != part) & (crossfit.fold != LEFT_OUT))
         self.rows = crossfit.problem.rows(kept)
-        self._method = ""
+
+    def data(self, solver: Callable[..., Solver], **settings: Any) -> Solver:
+        """A solver of this fold's training rows."""
+        problem, rows = self.crossfit.problem, self.rows
+        X, y = take_rows(problem.X, rows), problem.y[rows]
+        return solver(X, y, problem.num_classes, sample_weight=problem.weights(rows), **settings)
+
+    @abstractmethod
+    def head(self, method: LossSettings, key: str, l2: float, tol: float) -> Scores:
+        """The head of a candidate; `key` names the method."""
+
+
+class _LogisticFold(_Fold):
+    """Each head starts from those before it."""
+
+    _method = ""  # the key of the method that `_loss` and `_latest` are about
+    _latest: LogisticSolver
 
     @cached_property
     def _solver(self) -> LogisticSolver:
-        problem, rows = self.crossfit.problem, self.rows
-        return LogisticSolver(
-            take_rows(problem.X, rows),
-            problem.y[rows],
-            problem.num_classes,
-            sample_weight=problem.weights(rows),
-            basis=problem.basis,
-        )
+        return self.data(LogisticSolver, basis=self.crossfit.problem.basis)
 
-    def head(self, method: LossSettings, key: str, l2: float) -> Scores:
-        """The head of a candidate, roughly solved; `key` names the method."""
+    def head(self, method: LossSettings, key: str, l2: float, tol: float) -> Scores:
         if key != self._method:
-            self._loss = self._loss_of(method)
-            self._latest = getattr(self, "_latest", self._solver).adjusted(self._loss.adjustment())
+            before = self._latest if self._method else self._solver
+            filled = self.crossfit.filled(method, self.part)
+            self._loss = self.crossfit.problem.loss(filled, self.rows)
+            self._latest = before.adjusted(self._loss.adjustment())
             self._method = key
-        if self._loss.worst_class() is not None:
-            robust.settle_on(self._solver, self._loss, l2=l2, tol=ROUGH)
+        if self._loss.worst_class() is not None:  # its class weights depend on l2
+            robust.settle_on(self._solver, self._loss, l2=l2, tol=tol)
             self._latest = self._latest.adjusted(self._loss.adjustment())
-        return self._latest.path([l2], tol=ROUGH)[0]
+        return self._latest.path([l2], tol=tol, judged=False)[0]
 
-    def _loss_of(self, method: LossSettings) -> Loss:
-        """The loss with the class counts, statistics and frequencies of this fold's training images."""
-        spec = losses.info(method.name)
-        wanted = spec.unfilled(HELD_OUT_FREQUENCY, spec.resolve(method.params))
-        if wanted is not None:
-            frequency = self.crossfit.frequency(self.part)
-            method = LossChoice(method.name, {**method.params, wanted: frequency})
-        return self.crossfit.problem.loss(method, self.rows)
+
+class _RidgeFold(_Fold):
+    @cached_property
+    def _solver(self) -> Ridge:
+        return self.data(Ridge)
+
+    def head(self, method: LossSettings, key: str, l2: float, tol: float) -> Scores:
+        return self._solver.path([l2])[0]
 
 
 class _Trials:
     """The l2 of one method, as `l2_grid` searches it for a goal."""
 
-    def __init__(self, crossfit: CrossFit, method: LossSettings, judge: Judge, goal: Objective) -> None:
-        self.crossfit, self.method, self.judge, self.goal = crossfit, method, judge, goal
+    def __init__(
+        self, crossfit: CrossFit, method: LossSettings, judge: Judge, goal: Objective, tol: float = FINE
+    ) -> None:
+        self.crossfit, self.method, self.judge, self.goal, self.tol = crossfit, method, judge, goal, tol
         self.tried: dict[int, dict[str, float]] = {}
 
     def fit(self, positions: Sequence[int]) -> None:
         for i in sorted(positions, reverse=True):  # weaker ones start from stronger ones' solutions
-            candidate = self.crossfit.candidate(self.method, GRID[i])
+            candidate = self.crossfit.candidate(self.method, GRID[i], self.tol)
             self.tried[i] = self.judge.scores(self.crossfit.correct(candidate))
 
     def best(self) -> int:

@@ -8,6 +8,7 @@ kept is fitted to all rows, the holdout included.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from probe.probing import robust
 from probe.probing.crossfit import PLAIN, effective_frequency
 from probe.probing.problem import Fit, ProbeProblem, take_rows
 from probe.probing.select_l2 import logistic_path, select_l2
+from probe.probing.selection import Selector
 from probe.probing.settings import ExactSolver, LossChoice, LossSettings, SolverSettings
 from probe.solve import logistic, ridge
 from probe.solve.solution import LinearSolution
@@ -55,6 +57,18 @@ def fit(
     """Choose l2 on the `holdout` rows where none is given, then fit all rows."""
     check(method, solver)
     return SOLVERS[solver.name](problem, method, solver, holdout)
+
+
+def fit_selected(
+    problem: ProbeProblem, methods: Sequence[LossSettings], solver: SolverSettings, selector: Selector
+) -> Fit:
+    """Let the selector choose among the methods and, where none is given, l2; then fit all rows."""
+    for method in methods:
+        check(method, solver)
+    choice = selector.choose(methods, solver)
+    given = ExactSolver(solver.name, l2=choice.l2, tol=solver.tol)
+    made = fit(problem, choice.method, given, np.array([], dtype=np.int64))
+    return replace(made, record={**choice.record, **made.record})
 
 
 def _lbfgs(

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
         PartConfig,
         Recipe,
         Reference,
+        SelectConfig,
         SolverConfig,
         group_source,
     )
 
 SCHEMA = (
     *("LOSSLESS", "RANKINGS", "RESULT", "Recipe", "Reference", "group_source"),
-    *("BackboneConfig", "DataConfig", "FeaturesConfig", "MethodConfig", "PartConfig", "SolverConfig"),
+    *("BackboneConfig", "DataConfig", "FeaturesConfig", "MethodConfig", "PartConfig"),
+    *("SelectConfig", "SolverConfig"),
 )
 PARSE = ("build", "override", "parse_yaml", "place", "read")
 
@@ -40,6 +42,7 @@ __all__ = [
     "PartConfig",
     "Recipe",
     "Reference",
+    "SelectConfig",
     "SolverConfig",
     "build",
     "group_source",

@@ -165,10 +165,20 @@ class SolverConfig(Section):
     weighted: bool = True  # k-NN: votes weighted by exp(similarity / 0.07), or plain
 
 
+class SelectConfig(Section):
+    """What validation maximises, for l2 and every parameter that is given as a range."""
+
+    # auto: the data set's metric. worst-tenth: the mean of the worst tenth of the classes. budget: hard,
+    # among what costs the mean per class little
+    name: Literal["auto", "overall", "mean-per-class", "hard", "worst-tenth", "budget"] = "auto"
+    budget: float = Field(0.5, ge=0, le=100)  # points that the mean per class may be below the best
+
+
 # Keys that came after runs had been stored, and the value of those runs: at that value they are not part of
 # the digest, so that runs from before keep their names.
 LATER: dict[str, Any] = {
     "versus": "auto",
+    "select": {"name": "auto", "budget": 0.5},
     "train.partners": "auto",
     "backbone.also": (),
     "features.views": "center",
@@ -216,6 +226,7 @@ class Recipe(Section):
     features: FeaturesConfig = FeaturesConfig()
     method: MethodConfig = MethodConfig()  # default: mr2 where a probe's solver minimises a loss, else erm
     solver: SolverConfig = SolverConfig()
+    select: SelectConfig = SelectConfig()  # what the hyper-parameters are chosen for
     finetune: bool = False  # train the backbone too, instead of solving for a head on its features
     train: TrainConfig = TrainConfig()  # of solver sgd, and of fine-tuning
     groups: str | Reference = "crossfit"  # easy, medium, hard, or a file's own groups; see `group_source`
@@ -272,8 +283,12 @@ class Recipe(Section):
 
     @property
     def plain(self) -> Recipe:
-        """The same settings under `erm`."""
-        return self.model_copy(update={"method": MethodConfig(name="erm"), "versus": "auto"})
+        """The same settings under `erm`, where `select` is left out if that leaves nothing to choose."""
+        given = self.finetune or self.solver.l2 is not None or self.train.weight_decay is not None
+        select = SelectConfig() if given else self.select
+        return self.model_copy(
+            update={"method": MethodConfig(name="erm"), "versus": "auto", "select": select}
+        )
 
     def to_yaml(self) -> str:
         """The whole recipe, defaults included, as `recipe.yaml` stores it."""

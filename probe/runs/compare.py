@@ -53,8 +53,13 @@ class Grid:
         recipes = [build(override(content, self.settings)) for content in named]
         if any(recipe.versus != "auto" for recipe in recipes):
             raise UserError("a comparison is always with erm of the same settings; leave versus out")
-        pairs = [(recipe.plain, recipe) if recipe.trains else (recipe,) for recipe in recipes]
+        pairs = [_with_erm(recipe) if recipe.trains else (recipe,) for recipe in recipes]
         return list({slug(r): r for pair in pairs for r in pair}.values())  # a name given twice counts once
+
+
+def _with_erm(recipe: Recipe) -> tuple[Recipe, ...]:
+    """A training after the erm that it is compared with, which may be itself."""
+    return (recipe.plain,) if recipe.method.name == ERM else (recipe.plain, recipe)
 
 
 @dataclass(frozen=True)

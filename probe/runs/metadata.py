@@ -14,6 +14,7 @@ from probe.data import duplicates
 from probe.evaluation import metrics
 from probe.losses.base import FitContext, Margins
 from probe.report.text import format
+from probe.runs import selecting
 from probe.runs.experiment import Experiment
 from probe.runs.inputs import AnyBackbone, device
 from probe.runs.naming import label
@@ -98,18 +99,21 @@ def remarks_and_margins(
     recipe, fits, inputs = e.recipe, e.fitted.fits, e.inputs
     loss = fits[0].loss
     exact = recipe.solver.name == "lbfgs" and not recipe.finetune
-    context = FitContext(exact=exact, l2_chosen=recipe.solver.l2 is None)
+    selects = "select" in fits[0].record  # where class weights are settled for every l2 that is tried
+    context = FitContext(exact=exact, l2_chosen=recipe.solver.l2 is None and not selects)
     notes: list[str | None] = [] if loss is None else [*loss.remarks(context)]
     gaps = [fit.record["gap"] for fit in fits if "gap" in fit.record]
     if gaps:
         from probe.train import final_check
 
         notes.append(final_check.remark(gaps))
-    if loss is not None and "validation" in fits[0].record and recipe.trains and loss.adjustment() is None:
+    searched = {"validation", "select_l2"} & fits[0].record.keys() or (selects and not recipe.finetune)
+    if loss is not None and searched and recipe.trains and loss.adjustment() is None:
         notes.append(
             f"l2 was chosen by plain cross-entropy probes, since {loss.name} has no exact solver; if the "
             "result is poor, give a smaller one with solver.l2"
         )
+    notes.append(selecting.remark(recipe, [fit.record for fit in fits]))
     if len(fits) < recipe.seeds:
         notes.append(f"nothing here depends on the seed, so one was run instead of {recipe.seeds}")
     if inputs.untrained and not recipe.finetune:

@@ -22,7 +22,7 @@ from probe.probing.crossfit import PLAIN
 from probe.recipe import Recipe
 from probe.recipe.errors import check_all
 from probe.report.html import page, thumbnails
-from probe.runs import class_ranking, look_first, reference, results, unused_settings
+from probe.runs import class_ranking, look_first, reference, results, selecting, unused_settings
 from probe.runs.experiment import Experiment
 from probe.runs.folder import RunFolder
 from probe.runs.inputs import RunInputs, gather, pose
@@ -130,10 +130,11 @@ def fit(strategy: Strategy, inputs: RunInputs, trained: TrainedRun | None, work:
     problem, versus = pose(recipe, inputs), reference.how(recipe)
     fraction = recipe.data.val_fraction
     holdouts = [inputs.holdout(seed, fraction) for seed in range(strategy.seeds(inputs))]
-    fitted = strategy.fit(problem, inputs, holdouts, work)
+    selectors = selecting.selectors(recipe, problem, holdouts)
+    fitted = strategy.fit(problem, inputs, holdouts, work, selectors)
     plain = None
     if versus == PROBE:
-        plain = solve(ERM, problem, inputs, holdouts, PLAIN, exact.exactly(recipe.solver))
+        plain = solve(ERM, problem, inputs, holdouts, [PLAIN], exact.exactly(recipe.solver), selectors)
     return Experiment(strategy, inputs, problem, holdouts, fitted, versus, plain, trained)
 
 

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from backbones import reading
+from probe.core.scaling import NEUTRAL, FeatureMatrix
+from probe.heads.fitted import FittedHead
 from probe.recipe import Recipe
+from probe.runs import selecting
 from probe.runs.folder import LOG, RunFolder
+from probe.runs.trials import Trials
 from probe.train.finetuning import FinetunedModel, finetune
 from probe.train.parallel.accelerator import TRACKING
 from probe.train.sgd import probe_sgd
 
 if TYPE_CHECKING:
     from probe.probing.problem import Fit, ProbeProblem
+    from probe.probing.selection import Selector
     from probe.runs.inputs import RunInputs
 
 Holdouts = Sequence[NDArray[np.int64]]  # the rows that validate, one array per seed
@@ -29,35 +37,95 @@ def seed_folder(work: Path, seed: int) -> Path:
     return work / f"seed-{seed}"
 
 
-def probes(recipe: Recipe, problem: ProbeProblem, holdouts: Holdouts, work: Path) -> Iterator[Fit]:
-    """Heads trained by SGD on cached features."""
+def probes(
+    recipe: Recipe,
+    problem: ProbeProblem,
+    holdouts: Holdouts,
+    work: Path,
+    selectors: Sequence[Selector] = (),
+) -> Iterator[Fit]:
+    """Heads trained by SGD on cached features; with `selectors`, one per seed, these choose what is open."""
     for seed, holdout in enumerate(holdouts):
-        yield probe_sgd(
+        selector = selectors[seed] if selectors else None
+        yield _probe(recipe, problem, holdout, seed, seed_folder(work, seed), selector)
+
+
+def _probe(
+    recipe: Recipe,
+    problem: ProbeProblem,
+    holdout: NDArray[np.int64],
+    seed: int,
+    folder: Path,
+    selector: Selector | None,
+) -> Fit:
+    def train(r: Recipe, folder: Path) -> Fit:
+        return probe_sgd(
             problem,
-            recipe.method,
-            recipe.solver,
+            r.method,
+            r.solver,
             holdout,
-            settings=recipe.train,
+            settings=r.train,
             seed=seed,
-            folder=seed_folder(work, seed),
+            folder=folder,
+            selector=selector,
         )
+
+    def scores(r: Recipe, folder: Path) -> Tensor:
+        return problem.logits(_OnScaled(train(r, folder).head), holdout)
+
+    if selector is None or not selecting.has_ranges(recipe):
+        return train(recipe, folder)
+    method, record = Trials(recipe, selector, folder, scores).choose()
+    fit = train(selecting.with_method(recipe, method), folder)
+    own = {"select_l2" if key == "select" else key: value for key, value in fit.record.items()}
+    return replace(fit, record={**own, **record})
+
+
+@dataclass(frozen=True)
+class _OnScaled:
+    """A fitted head for features that are scaled already, as a problem has them."""
+
+    head: FittedHead
+
+    def logits(self, X: Tensor | FeatureMatrix) -> Tensor:
+        return replace(self.head, scaling=NEUTRAL).scores(X)
 
 
 def tunings(
-    recipe: Recipe, problem: ProbeProblem, inputs: RunInputs, holdouts: Holdouts, work: Path
+    recipe: Recipe,
+    problem: ProbeProblem,
+    inputs: RunInputs,
+    holdouts: Holdouts,
+    work: Path,
+    selectors: Sequence[Selector] = (),
 ) -> Iterator[FinetunedModel]:
-    """Fine-tuned backbones with their heads."""
+    """Fine-tuned backbones with their heads; with `selectors`, one per seed, these choose among values."""
     usable = {split: features.ids for split, features in inputs.features.items()}
     for seed, holdout in enumerate(holdouts):
-        yield finetune(
-            recipe,
-            inputs.data,
-            holdout,
-            folder=seed_folder(work, seed),
+        train = partial(
+            finetune,
+            data=inputs.data,
+            held=holdout,
             seed=seed,
             pose=lambda backbone: problem,  # pretrained: the same backbone for every seed
             ids=usable,
         )
+        yield _tuning(recipe, train, seed_folder(work, seed), selectors[seed] if selectors else None)
+
+
+def _tuning(
+    recipe: Recipe, train: Callable[..., FinetunedModel], folder: Path, selector: Selector | None
+) -> FinetunedModel:
+    def scores(r: Recipe, folder: Path) -> Tensor:
+        held = train(r, folder=folder, test=False).held
+        assert held is not None, "a trial keeps the best epoch, so the holdout is not trained on"
+        return held
+
+    if selector is None or not selecting.has_ranges(recipe):
+        return train(recipe, folder=folder)
+    method, record = Trials(recipe, selector, folder, scores).choose()
+    tuned = train(selecting.with_method(recipe, method), folder=folder)
+    return replace(tuned, record={**tuned.record, **record})
 
 
 def log(work: Path, seeds: int) -> str:

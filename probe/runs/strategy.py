@@ -10,6 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,11 @@ from probe.evaluation import predictions
 from probe.evaluation.predictions import Predictions
 from probe.probing import exact
 from probe.probing.problem import Fit, ProbeProblem
+from probe.probing.selection import Selector, enough
 from probe.probing.settings import LossSettings, SolverSettings
 from probe.recipe import Recipe
+from probe.recipe.errors import check_all
+from probe.runs import selecting
 from probe.runs.folder import RunFolder
 from probe.runs.inputs import RunInputs
 from probe.runs.naming import label
@@ -67,8 +71,18 @@ class Strategy(ABC):
         """How many seeds give different heads."""
 
     @abstractmethod
-    def fit(self, problem: ProbeProblem, inputs: RunInputs, holdouts: Holdouts, work: Path) -> FittedMethod:
-        """The recipe's method with every seed; `work` is for checkpoints."""
+    def fit(
+        self,
+        problem: ProbeProblem,
+        inputs: RunInputs,
+        holdouts: Holdouts,
+        work: Path,
+        selectors: Sequence[Selector] = (),
+    ) -> FittedMethod:
+        """The recipe's method with every seed; `work` is for checkpoints.
+
+        `selectors` are those of `probe.runs.selecting`.
+        """
 
     @abstractmethod
     def write_log(self, fitted: FittedMethod, work: Path, folder: RunFolder) -> None:
@@ -82,15 +96,26 @@ class Exact(Strategy):
         method = methods.info(self.recipe.method.name)
         if methods.catalogue.wraps(method.name):
             raise UserError(f"{method.name} must be trained: use --solver sgd, or --finetune")
-        exact.check(self.recipe.method, self.recipe.solver)
+        check_all(partial(exact.check, point, self.recipe.solver) for point in selecting.points(self.recipe))
 
     def seeds(self, inputs: RunInputs) -> int:
         solver = self.recipe.solver
-        validates = solver.name in ("lbfgs", "ridge") and solver.l2 is None
-        return self.recipe.seeds if validates and "val" not in inputs.features else 1
+        validates = solver.name in ("lbfgs", "ridge") and (solver.l2 is None or selecting.acts(self.recipe))
+        official = "val" in inputs.features
+        if official and selecting.acts(self.recipe):  # folds, which a seed deals out, where it has few images
+            official = enough(inputs.features["val"].y)
+        return self.recipe.seeds if validates and not official else 1
 
-    def fit(self, problem: ProbeProblem, inputs: RunInputs, holdouts: Holdouts, work: Path) -> FittedMethod:
-        return solve(label(self.recipe), problem, inputs, holdouts, self.recipe.method, self.recipe.solver)
+    def fit(
+        self,
+        problem: ProbeProblem,
+        inputs: RunInputs,
+        holdouts: Holdouts,
+        work: Path,
+        selectors: Sequence[Selector] = (),
+    ) -> FittedMethod:
+        methods, solver = selecting.points(self.recipe), self.recipe.solver
+        return solve(label(self.recipe), problem, inputs, holdouts, methods, solver, selectors)
 
     def write_log(self, fitted: FittedMethod, work: Path, folder: RunFolder) -> None:
         rows = ({"seed": seed, **fit.record} for seed, fit in enumerate(fitted.fits))
@@ -102,12 +127,20 @@ def solve(
     problem: ProbeProblem,
     inputs: RunInputs,
     holdouts: Holdouts,
-    method: LossSettings,
+    methods: Sequence[LossSettings],
     solver: SolverSettings,
+    selectors: Sequence[Selector] = (),
 ) -> FittedMethod:
-    """A method by an exact solver, with every holdout; `name` is what its predictions are called."""
-    fits = [exact.fit(problem, method, solver, holdout) for holdout in holdouts]
-    return FittedMethod(name, fits, [fit.head.scores_over(inputs.test_views) for fit in fits])
+    """A method by an exact solver, with every holdout; `name` is what its predictions are called.
+
+    With `selectors`, one per holdout, these choose l2 and among several methods.
+    """
+    if selectors and (len(methods) > 1 or solver.l2 is None):
+        fits = [exact.fit_selected(problem, methods, solver, selector) for selector in selectors]
+    else:
+        fits = [exact.fit(problem, methods[0], solver, holdout) for holdout in holdouts]
+    test = inputs.test_views  # not looked at before everything is chosen
+    return FittedMethod(name, fits, [fit.head.scores_over(test) for fit in fits])
 
 
 class Trained(Strategy):
@@ -116,7 +149,8 @@ class Trained(Strategy):
     def check(self) -> None:
         from probe.train.build import check_recipe
 
-        check_recipe(self.recipe)
+        selecting.check(self.recipe)
+        check_all(partial(check_recipe, recipe) for recipe in selecting.recipes(self.recipe))
 
     def seeds(self, inputs: RunInputs) -> int:
         return self.recipe.seeds
@@ -124,17 +158,30 @@ class Trained(Strategy):
     def write_log(self, fitted: FittedMethod, work: Path, folder: RunFolder) -> None:
         from probe.runs import seeds
 
-        folder.write_log(seeds.log(work, len(fitted.fits)))
+        chosen = [
+            {"seed": seed, "select": fit.record["select"]}
+            for seed, fit in enumerate(fitted.fits)
+            if "select" in fit.record
+        ]
+        said = "".join(json.dumps(row) + "\n" for row in chosen)
+        folder.write_log(said + seeds.log(work, len(fitted.fits)))
         seeds.copy_tracking(work, len(fitted.fits), folder)
 
 
 class Sgd(Trained):
     """A head trained by SGD on cached features."""
 
-    def fit(self, problem: ProbeProblem, inputs: RunInputs, holdouts: Holdouts, work: Path) -> FittedMethod:
+    def fit(
+        self,
+        problem: ProbeProblem,
+        inputs: RunInputs,
+        holdouts: Holdouts,
+        work: Path,
+        selectors: Sequence[Selector] = (),
+    ) -> FittedMethod:
         from probe.runs import seeds
 
-        fits = list(seeds.probes(self.recipe, problem, holdouts, work))
+        fits = list(seeds.probes(self.recipe, problem, holdouts, work, selectors))
         scores = [fit.head.scores_over(inputs.test_views) for fit in fits]
         return FittedMethod(label(self.recipe), fits, scores)
 
@@ -142,10 +189,17 @@ class Sgd(Trained):
 class Finetune(Trained):
     """Head and backbone trained on images."""
 
-    def fit(self, problem: ProbeProblem, inputs: RunInputs, holdouts: Holdouts, work: Path) -> FittedMethod:
+    def fit(
+        self,
+        problem: ProbeProblem,
+        inputs: RunInputs,
+        holdouts: Holdouts,
+        work: Path,
+        selectors: Sequence[Selector] = (),
+    ) -> FittedMethod:
         from probe.runs import seeds
 
-        tuned = list(seeds.tunings(self.recipe, problem, inputs, holdouts, work))
+        tuned = list(seeds.tunings(self.recipe, problem, inputs, holdouts, work, selectors))
         test = inputs.features["test"].X
         return FittedMethod(
             label(self.recipe),

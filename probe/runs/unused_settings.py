@@ -12,7 +12,9 @@ from typing import Any
 
 from probe import methods
 from probe.errors import UserError
+from probe.losses.spec import LossSpec
 from probe.recipe import Recipe
+from probe.runs import selecting
 
 
 @dataclass(frozen=True)
@@ -28,14 +30,20 @@ class Rule:
         return any(key == own or key.startswith(f"{own}.") for own in self.keys)
 
 
+def _loss(r: Recipe) -> LossSpec:
+    """The loss that is minimised; the values of a range share it."""
+    method = selecting.points(r)[0]
+    return methods.inner(method.name, method.params)
+
+
 def _owns_head(r: Recipe) -> bool:
     """Is the classifier the loss's own (LGM's Gaussians)?"""
-    return methods.inner(r.method.name, r.method.params).owns_head
+    return _loss(r).owns_head
 
 
 def _unscaled_head(r: Recipe) -> bool:
     """Do the head's weights have a direction, or a place, and no size that l2 could penalise?"""
-    takes = methods.inner(r.method.name, r.method.params).takes
+    takes = _loss(r).takes
     return _owns_head(r) or r.train.head == "cosine" or (r.train.head == "auto" and takes == "cosines")
 
 
@@ -47,6 +55,15 @@ def _optimizer(r: Recipe) -> str:
 def _starts_from_solver(r: Recipe) -> bool:
     """Fine-tuning from an exact head; k-NN and zero-shot leave none, and SGD is the training itself."""
     return r.solver.name == "ridge" and r.train.start not in ("random", "means", "zeroshot")
+
+
+def _chooses(r: Recipe) -> bool:
+    """Is there a hyper-parameter to choose: a range, or l2?"""
+    if selecting.has_ranges(r):
+        return True
+    if r.finetune or r.solver.l2 is not None or r.solver.name in ("knn", "zeroshot"):
+        return False
+    return r.solver.name != "sgd" or (r.train.weight_decay is None and not _unscaled_head(r))
 
 
 def _fits_batch(r: Recipe) -> bool:
@@ -124,6 +141,12 @@ RULES = (
         lambda r: not r.finetune,
         "--finetune learns from images, of which train.augment makes views",
     ),
+    Rule(
+        ("select",),
+        _chooses,
+        "nothing is chosen here; leave l2 open, or give a range such as method.tau=[0,1]",
+    ),
+    Rule(("select.budget",), lambda r: r.select.name == "budget", "it is for --select budget"),
     Rule(("data.profile",), lambda r: r.data.imbalance is not None, "it is for data.imbalance"),
 )
 

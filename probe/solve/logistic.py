@@ -176,22 +176,35 @@ class LogisticSolver:
         max_iter: int = MAX_ITER,
         block: int | None = None,
         progress: Callable[[int], object] | None = None,
+        judged: bool = True,
     ) -> list[LinearSolution]:
-        """A head for each l2, in the order given: what the function `path` returns."""
+        """A head for each l2, in the order given: what the function `path` returns.
+
+        Without being `judged` in float64, which takes as long as some iterations, a head is certified by
+        float32 alone: enough for a tolerance far above rounding.
+        """
         values = as_l2s(l2s)
         order = sorted(set(values), reverse=True)
         block = block or self._block(order)
         solved: dict[float, LinearSolution] = {}
         for start in range(0, len(order), block):
             part = order[start : start + block]
-            solved |= zip(part, self.solve(part, init=init, tol=tol, max_iter=max_iter), strict=True)
+            solved |= zip(
+                part, self.solve(part, init=init, tol=tol, max_iter=max_iter, judged=judged), strict=True
+            )
             init = None
             if progress is not None:
                 progress(len(part))
         return [solved[value] for value in values]
 
     def solve(
-        self, l2s: Sequence[float], *, init: LinearSolution | None = None, tol: float, max_iter: int
+        self,
+        l2s: Sequence[float],
+        *,
+        init: LinearSolution | None = None,
+        tol: float,
+        max_iter: int,
+        judged: bool = True,
     ) -> list[LinearSolution]:
         """Some values in one pass."""
         values = as_l2s(l2s)
@@ -202,7 +215,8 @@ class LogisticSolver:
         # half of it in float32, so that the judge, who sees float64, has nothing left to do in most cases
         goal = tol if fast.dtype == torch.float64 else max(tol, FLOAT32_TOL) / 2
         spent = [0] * len(values)
-        for evaluator, target in ((fast, goal), (self._judge, tol)):
+        stages: list[tuple[Evaluator, float]] = [(fast, goal), (self._judge, tol)]
+        for evaluator, target in stages if judged else stages[:1]:
             with threads_for(self.features.shape[0] * self.basis.rank * len(self.present)):
                 outcomes, memory = minimise(
                     evaluator,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -125,13 +126,15 @@ def finetune(
     pose: Callable[[Backbone], ProbeProblem] | None = None,
     ids: Mapping[str, Sequence[str]] | None = None,
     show: bool = True,
+    test: bool = True,
 ) -> FinetunedModel:
     """Train as the recipe says, in `folder`, which keeps checkpoints, the log and the tuned weights.
 
     `held` counts rows over train and, where there is one, val; `ids` names the usable samples of each split,
     where some images cannot be read. `pose(backbone)` gives the problem on the starting backbone's features;
     the starts "means" and "probe" need it, and "auto", which is one of them on pretrained weights. Killed and
-    called again, it resumes from the last checkpoint. Test images are read once, at the end.
+    called again, it resumes from the last checkpoint. Test images are read once, at the end; without `test`
+    never, and there are no scores of them.
     """
     check(recipe.method, recipe.train)
     job = _job(recipe, data, held, seed, folder, ids)
@@ -152,7 +155,7 @@ def finetune(
     training = _training(job, method, head, scaling, folder, digest, show, search)
     training.run()
     encoder_options.restore(dropped)
-    return _finish(job, training, scaling, folder, begin)
+    return _finish(job, training, scaling, folder, begin, test)
 
 
 def _job(
@@ -272,11 +275,15 @@ def _training(
 
 
 def _finish(
-    job: FinetuneJob, training: Training, scaling: Scaling, folder: Path, begin: FittedHead | None
+    job: FinetuneJob,
+    training: Training,
+    scaling: Scaling,
+    folder: Path,
+    begin: FittedHead | None,
+    score_test: bool,
 ) -> FinetunedModel:
     """Choose between start and end where asked, score the test images, and save."""
     s, network = job.settings, training.network
-    test = job.loader(job.test)
     record: dict[str, Any] = {"epochs": training.state.progress.epochs, "micro_batch": training.micro_batch}
     if "partners" in training.state.progress.epochs[-1]:
         record["partners"] = training.state.progress.epochs[-1]["partners"]
@@ -296,7 +303,8 @@ def _finish(
         first, last = (_at(training, state)["validation"] for state in (training.state.start, kept))
         record["held_out"] = {"start": first, "end": last}
     held = None if training.task.validation is None else training.evaluate(training.task.validation)
-    scores = training.evaluate(test)
+    none = torch.empty(0, job.num_classes)
+    scores = training.evaluate(job.loader(job.test)) if score_test else none
     trained = training.release()
     path = folder / weights.FILE
     if training.rank == 0:

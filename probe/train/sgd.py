@@ -37,6 +37,7 @@ from probe.train.task import Task
 
 if TYPE_CHECKING:
     from probe.probing.problem import Fit, ProbeProblem
+    from probe.probing.selection import Selector
     from probe.recipe import MethodConfig, SolverConfig
 
 EPOCHS = 60
@@ -55,11 +56,12 @@ def probe_sgd(
     seed: int = 0,
     folder: Path | None = None,
     show: bool = True,
+    selector: Selector | None = None,
 ) -> Fit:
     """A head trained by SGD on an N x D problem.
 
-    The `held` images choose the penalty and, with `keep: best`, the epoch. `folder` is for checkpoints and
-    the log; a killed training resumes there.
+    The `held` images choose the penalty, unless a `selector` does, and, with `keep: best`, the epoch. `folder`
+    is for checkpoints and the log; a killed training resumes there.
     """
     from probe.probing.problem import Fit
 
@@ -71,7 +73,7 @@ def probe_sgd(
         raise UserError("augmentation changes images, and cached features have none; fine-tune instead")
     job = SgdJob.of(problem, _with_frequency(problem, method, solver, held), settings, held, seed)
     searched = job.head.sized and settings.weight_decay is None
-    record = _l2(problem, job.config, solver, held) if searched else {}
+    record = _l2(problem, job.config, solver, held, selector) if searched else {}
     decay, l2 = job.decay(record.get("l2"))
     training = job.training(decay, folder, show)
     progress = training.run()
@@ -254,13 +256,24 @@ def frozen_loss(loss: Loss) -> Loss:
 
 
 def _l2(
-    problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
+    problem: ProbeProblem,
+    method: MethodConfig,
+    solver: SolverConfig,
+    held: NDArray[np.int64],
+    selector: Selector | None,
 ) -> dict[str, Any]:
     """The given penalty, or the one that validates best with the exact solver: with the method's
     adjustment or, where it has none, with plain cross-entropy. It belongs to the features more than to the
     loss."""
+    from probe import methods
+    from probe.probing.crossfit import PLAIN
     from probe.probing.select_l2 import logistic_path, select_l2
+    from probe.probing.settings import ExactSolver, LossChoice
 
+    if selector is not None and solver.l2 is None:
+        loss = LossChoice(*methods.catalogue.resolve(method.name, method.params)[1])
+        convex = problem.loss(loss).adjustment() is not None
+        return selector.choose([loss if convex else PLAIN], ExactSolver(grid=solver.grid)).record
     path = logistic_path(problem, lambda rows: inner_loss(problem, method, rows))
     return select_l2(problem, solver, held, path)
 
