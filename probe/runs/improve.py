@@ -20,8 +20,7 @@ from typing import Any
 from backbones import catalogue
 from probe.errors import UserError
 from probe.evaluation.summary import EvaluationSet, gain_over, summarise
-from probe.recipe import Recipe
-from probe.recipe.schema import SelectConfig
+from probe.recipe import Recipe, SelectConfig
 from probe.report.html import improvement as page
 from probe.report.text import format
 from probe.runs import groups, levers, table
@@ -79,7 +78,7 @@ def improve(
     ]
     report = {
         "schema": SCHEMA,
-        "backbone": plain.backbone.name,
+        "backbone": plain.backbone.title,
         "data": plain.data.name,
         "budget": budget,
         "minutes": minutes,

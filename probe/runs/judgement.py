@@ -25,7 +25,9 @@ from probe.evaluation.judging import Judge, Objective
 from probe.heads.fitted import FittedHead
 from probe.probing.candidates import Candidate, CrossFit, crossfit_candidates
 from probe.probing.problem import Features, ProbeProblem
+from probe.methods import ranges
 from probe.recipe import Recipe
+from probe.runs import selecting
 from probe.runs.inputs import RunInputs, gather, load_data, pose
 
 FOLDS = 5
@@ -115,7 +117,7 @@ def _solved(images: TrainingImages, recipe: Recipe, work: Path) -> Judged:
     plain = recipe.digest == images.plain.digest
     crossfit = images._plain if plain else CrossFit(images.posed(recipe)[1], images.fold)
     objective = Objective.of(recipe.select.name, crossfit.problem.metric, recipe.select.budget)
-    tried = crossfit_candidates(crossfit, recipe.method.points(), recipe.solver, objective)
+    tried = crossfit_candidates(crossfit, selecting.points(recipe), recipe.solver, objective)
     predicted = np.empty(len(images.fold), dtype=np.int64)
     for part in range(FOLDS):
         held = images.fold == part
@@ -139,8 +141,7 @@ def _best_by_others(
 
 def _in_words(recipe: Recipe, chosen: Candidate) -> str:
     """`power 0.667, l2 12`: what was open, and what it became."""
-    open_ = [key for key in recipe.method.params if isinstance(recipe.method.params[key], list)]
-    values = {key: chosen.method.params[key] for key in open_} | {"l2": chosen.l2}
+    values = {**ranges.chosen(recipe.method, chosen.method.params), "l2": chosen.l2}
     return ", ".join(f"{key} {value:.3g}" for key, value in values.items())
 
 

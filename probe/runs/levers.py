@@ -64,11 +64,11 @@ def _losses(s: Situation) -> Iterator[Lever]:
     yield _loss("choice of l2", {"name": "erm"}, s)
     yield _loss("margins", {"name": "mr2", "power": [1 / 3, 2 / 3, 1.0]}, s)
     yield _loss("effective frequency", {"name": "ef", "tau": [0.25, 0.5, 1.0]}, s)
-    yield _loss("worst classes (DRO)", {"name": "dro", "sharpness": [1.0, 4.0]}, s)
     present = s.counts[s.counts > 0]
     if present.max() >= UNBALANCED * present.min():
         yield _loss("class weights", {"name": "cb", "beta": [0.9, 0.99, 0.999]}, s)
         yield _loss("logit adjustment", {"name": "la", "tau": [0.5, 1.0]}, s)
+    yield _loss("worst classes (DRO)", {"name": "dro", "sharpness": [4.0]}, s)
 
 
 def _loss(name: str, method: Content, s: Situation) -> Lever:
