@@ -211,11 +211,14 @@ def _extracted(r: Recipe, b: Backbone, d: Dataset, cache: Path | None) -> Sets:
 
 
 def _of_part(
-    recipe: Recipe, part: PartConfig, dataset: Dataset, cache: Path | None, stage: Stage
+    recipe: Recipe,
+    part: PartConfig,
+    identity: BackboneIdentity | None,
+    dataset: Dataset,
+    cache: Path | None,
+    stage: Stage,
 ) -> tuple[AnyBackbone, Sets]:
     """One of the recipe's backbones and its features; it is loaded only where the cache lacks some."""
-    with stage("backbone"):
-        identity = backbone_from_cache(recipe, part, cache)
     with stage("features"):
         found = None if identity is None else _cached(recipe, identity, dataset, cache)
     if identity is not None and found is not None:
@@ -241,7 +244,9 @@ def gather(
     with stage("data"):
         dataset = load_data(recipe, cache) if data is None else data
     given = groups.given(recipe.groups, dataset.class_names)  # refused now, not after minutes of extraction
-    parts = [_of_part(recipe, part, dataset, cache, stage) for part in recipe.backbone.parts]
+    with stage("backbone"):  # of all parts: a name that is unknown is refused before anything is extracted
+        known = [(part, backbone_from_cache(recipe, part, cache)) for part in recipe.backbone.parts]
+    parts = [_of_part(recipe, part, identity, dataset, cache, stage) for part, identity in known]
     found = {
         view: {split: side_by_side([sets[view][split] for _, sets in parts]) for split in splits}
         for view, splits in parts[0][1].items()

@@ -86,7 +86,7 @@ def test_the_backbone_itself_is_loaded_when_it_is_asked_for(weights, colours, ca
 @pytest.mark.parametrize("change", ["weights", "size", "library", "damage"])
 def test_anything_that_could_change_the_backbone_makes_it_load(weights, colours, cache, monkeypatch, change):
     gather(asked(weights, colours), cache=cache)
-    settings = asked(weights, colours).backbone.model_dump()
+    settings = asked(weights, colours).backbone.parts[0].model_dump()
     assert backbone_identity.recall(settings, load=lambda: None, cache=cache) is not None
     if change == "weights":
         weights.write_bytes(weights.read_bytes()[:-1] + b"x")
@@ -103,7 +103,7 @@ def test_anything_that_could_change_the_backbone_makes_it_load(weights, colours,
 
 def test_weights_that_change_during_a_run_are_noticed(weights, colours, cache):
     gather(asked(weights, colours), cache=cache)
-    settings = asked(weights, colours).backbone.model_dump()
+    settings = asked(weights, colours).backbone.parts[0].model_dump()
     other = backbones.load("effnet-lite0", image_size=64)
     b = backbone_identity.recall(settings, load=lambda: other, cache=cache)
     with pytest.raises(UserError, match="changed during the run"):

@@ -164,3 +164,10 @@ def test_two_taps_of_one_backbone_stand_side_by_side(with_taps, colours, cache, 
         == "largest"
     )
     assert RunFolder.of(r, tmp_path).path == done.folder
+
+
+def test_an_unknown_part_is_refused_before_anything_is_extracted(colours, tmp_path):
+    r = recipe.build({"backbone": [LEFT, "cifar-resnet21"], "data": str(colours)})
+    with pytest.raises(UserError, match='there is no backbone "cifar-resnet21"'):
+        gather(r, cache=tmp_path)
+    assert inventory.entries(tmp_path) == []
