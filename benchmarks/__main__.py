@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-MODULES = ("solver", "extraction", "losses", "evaluation", "training")
+MODULES = ("solver", "selection", "extraction", "losses", "evaluation", "training")
 USES_PHOTOGRAPHS = ("extraction",)
 
 

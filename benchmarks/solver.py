@@ -42,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args(argv)
-    X, y = _features(given.features, given.pets)
+    X, y = features(given.features, given.pets)
     print(f"{X.shape[0]:,} x {X.shape[1]:,} features, {int(y.max()) + 1} classes, {given.threads} threads")
-    with _threads(given.threads):
+    with threads(given.threads):
         for l2 in FITS if given.every is None else ():
             _report(f"fit, l2 = {l2:g}", X, y, [l2], given.repeats)
         values = sorted(GRID[NEIGHBOURS] if given.every is None else GRID[:: given.every], reverse=True)
@@ -101,7 +101,7 @@ def _objective(X: Tensor, y: Tensor, weight: Tensor, bias: Tensor, l2: float) ->
     return float(F.cross_entropy(logits, y, reduction="sum") + l2 / 2 * weight.double().square().sum())
 
 
-def _features(file: str | None, pets: str | None) -> tuple[Tensor, Tensor]:
+def features(file: str | None, pets: str | None) -> tuple[Tensor, Tensor]:
     if file is not None:
         from safetensors.torch import load_file
 
@@ -128,7 +128,7 @@ def _made_up(n: int = 3680, dim: int = 1280, classes: int = 37) -> tuple[Tensor,
     return F.relu(4 * latent @ mix + 0.1), y
 
 
-def _threads(count: int):
+def threads(count: int):
     from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(count)

@@ -54,11 +54,11 @@ def select(score: Score, *, full: bool = False) -> Selection:
     return Selection(GRID[trials.best()], [(GRID[i], float(trials.tried[i])) for i in sorted(trials.tried)])
 
 
-def coarse_to_fine(trials: Trials) -> None:
+def coarse_to_fine(trials: Trials, *, patience: int = PATIENCE) -> None:
     """From the strongest penalty on, because weaker ones start from stronger ones' solutions."""
     for i in range(len(GRID) - 1, -1, -COARSE):
         trials.fit([i])
-        if trials.best() - i >= PATIENCE * COARSE:
+        if trials.best() - i >= patience * COARSE:
             break
     spacing = COARSE
     while spacing > 1:
