@@ -111,10 +111,11 @@ class Judge:
     def gains(
         self, correct: NDArray[np.bool_], before: NDArray[np.bool_], statistics: Sequence[str]
     ) -> dict[str, dict[str, Any]]:
-        """How much better n predictions are than others: a mean with a 95 % interval and a p-value for each statistic.
+        """How much better n predictions are than others: a mean with a 95 % interval and a p-value for
+        each statistic.
 
-        The images of a class in a fold are a sample of their own, because groups differ from fold to fold. What the
-        folds' heads share, most of their training images, is not in the interval.
+        The images of a class in a fold are a sample of their own, because groups differ from fold to fold.
+        What the folds' heads share, most of their training images, is not in the interval.
         """
         cells, number = self.fold * self.num_classes + self.labels, self.num_classes * len(self.groups)
         difference = correct.astype(np.int8) - before.astype(np.int8)

@@ -1,9 +1,10 @@
-"""`probe improve`: what helps the hard classes of this data set, found on training images, told by test images.
+"""`probe improve`: what helps the hard classes, found on training images and told by test images.
 
-It starts from the plain probe and tries levers from cheap to dear (`probe.runs.levers`), each on top of those that were
-kept (`probe.runs.lever_search`). A lever is kept if hard classes clearly gain by it on held-out training images
-(`probe.runs.judgement`) and the mean per class stays within the budget of the plain probe's. Test images are read once,
-at the end, for the plain probe and for what was chosen: their gain is the claim, whatever the search believed.
+It starts from the plain probe and tries levers from cheap to dear (`probe.runs.levers`), each on top of
+those that were kept (`probe.runs.lever_search`). A lever is kept if hard classes clearly gain by it on
+held-out training images (`probe.runs.judgement`) and the mean per class stays within the budget of the
+plain probe's. Test images are read once, at the end, for the plain probe and for what was chosen: their
+gain is the claim, whatever the search believed.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ def improve(
 ) -> Improvement:
     """Search, read the test images once, and write `out/<slug>/`.
 
-    The budget is `recipe.select.budget`. `backbones` may be added to the recipe's own, by default those whose weights
-    an installed package has brought. Killed and called again, it goes on with the levers that are left.
+    The budget is `recipe.select.budget`. `backbones` may be added to the recipe's own, by default those
+    whose weights an installed package has brought. Killed and called again, it goes on with the levers
+    that are left.
     """
     plain, budget = start(recipe), recipe.select.budget
     further = levers.installed() if backbones is None else list(backbones)
@@ -140,7 +142,7 @@ def _row(step: Step) -> dict[str, Any]:
 
 
 def _tested(runs: Sequence[Run]) -> dict[str, Any]:
-    """The blocks of the test images: the plain probe, what was chosen, and its gain, by the plain probe's groups."""
+    """What test images say of the plain probe and of what was chosen, by the plain probe's groups."""
     first = runs[0].result
     block = {"groups_by": first["groups_by"], "baseline": first["test"]}
     if len(runs) == 1:

@@ -1,7 +1,8 @@
 """How good a recipe is, by its training images alone: every one predicted by a head that has not seen it.
 
-`probe improve` judges levers here; test images are no part of it. What a recipe leaves open (l2, a range of a method's
-parameter) is chosen for each fold by the images of the other folds, so that no image judges a choice it had a part in.
+`probe improve` judges levers here; test images are no part of it. What a recipe leaves open (l2, a range
+of a method's parameter) is chosen for each fold by the images of the other folds, so that no image judges
+a choice it had a part in.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from probe.errors import UserError
 from probe.evaluation.groups import folds
 from probe.evaluation.judging import Judge, Objective
 from probe.heads.fitted import FittedHead
+from probe.methods import ranges
 from probe.probing.candidates import Candidate, CrossFit, crossfit_candidates
 from probe.probing.problem import Features, ProbeProblem
-from probe.methods import ranges
 from probe.recipe import Recipe
 from probe.runs import selecting
 from probe.runs.inputs import RunInputs, gather, load_data, pose
@@ -94,7 +95,7 @@ class TrainingImages:
         return np.bincount(self.judge.labels, minlength=self.judge.num_classes)
 
     def posed(self, recipe: Recipe) -> tuple[RunInputs, ProbeProblem]:
-        """The features of the training images, extracted where they are missing, and the problem they pose."""
+        """The features of the training images, extracted where they are missing, and their problem."""
         inputs = gather(recipe, cache=self.cache, data=self.data)
         problem = pose(recipe, inputs)
         if self.ids and tuple(problem.ids or ()) != self.ids:

@@ -1,4 +1,5 @@
-"""What a lever costs, in seconds, before it is tried: extraction is timed on a few images, the rest follows from that.
+"""What a lever costs, in seconds, before it is tried: extraction is timed on a few images, the rest
+follows from that.
 
 The figures decide what fits into the time that is left; a limit ends what takes longer than they say.
 """

@@ -134,8 +134,8 @@ class Search:
                 found = self.memory.find(plain) or self.images.judgement(plain, self.work)
         except TimeUp:
             raise UserError(
-                f"{self.seconds / 60:g} minutes are less than the plain probe of these images needs; give more "
-                "--minutes (features that were extracted are kept)"
+                f"{self.seconds / 60:g} minutes are less than the plain probe of these images needs; "
+                "give more --minutes (features that were extracted are kept)"
             ) from None
         self.memory.keep(plain, found)
         self.best, self.plain, self.now = plain, found, found
@@ -164,12 +164,12 @@ class Search:
             if judgement is None:
                 needed = self.costs.judging(recipe, self.now.seconds)
                 if needed > self.left:
-                    return Step(lever.name, recipe, why=f"not tried: it needs about {_minutes(needed)}")
+                    return Step(lever.name, recipe, why=f"no time: it takes {_minutes(needed)}")
                 with time_limit(self.left):
                     judgement = self.images.judgement(recipe, self.work / recipe.digest[:8])
                 self.memory.keep(recipe, judgement)
         except TimeUp:
-            return Step(lever.name, why="not finished: the time was over")
+            return Step(lever.name, why="no time: not finished")
         except UserError as error:
             return Step(lever.name, why=f"not possible: {error}")
         return self._compared(lever.name, recipe, judgement)
@@ -182,12 +182,13 @@ class Search:
         lost = judge.score(plain, "mean_per_class") - judge.score(mine, "mean_per_class")
         why = ""
         if not (gain["hard"]["clear"] and gain["hard"]["mean"] > 0):
-            why = "no clear gain on hard classes"
+            why = "no clear gain"
         elif 100 * lost > self.budget:
-            why = f"over the budget: {100 * lost:.1f} points of the mean per class"
+            why = f"over the budget ({100 * lost:.1f})"
         scores = judge.scores(mine)
         return Step(name, recipe, judgement, scores, gain, kept=not why, why=why)
 
 
 def _minutes(seconds: float) -> str:
+    """`40 s`, `12 min`."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

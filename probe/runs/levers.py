@@ -1,7 +1,8 @@
 """What `probe improve` tries: levers, each a change of the recipe, from cheap to dear. No torch here.
 
-A lever is applied to whatever has been kept so far. Levers of a loss cost a few solves on cached features, levers of
-features one more pass over the images, levers of training a training for every fold that judges it.
+A lever is applied to whatever has been kept so far. Levers of a loss cost a few solves on cached features,
+levers of features one more pass over the images, levers of training a training for every fold that judges
+it.
 """
 
 from __future__ import annotations

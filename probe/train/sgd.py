@@ -60,8 +60,8 @@ def probe_sgd(
 ) -> Fit:
     """A head trained by SGD on an N x D problem.
 
-    The `held` images choose the penalty, unless a `selector` does, and, with `keep: best`, the epoch. `folder`
-    is for checkpoints and the log; a killed training resumes there.
+    The `held` images choose the penalty, unless a `selector` does, and, with `keep: best`, the epoch.
+    `folder` is for checkpoints and the log; a killed training resumes there.
     """
     from probe.probing.problem import Fit
 

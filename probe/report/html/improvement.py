@@ -103,8 +103,8 @@ def frontier(report: Report) -> Chart:
     return Chart(
         "frontier",
         "Hard classes against all images",
-        "Every lever on top of what was kept before it, on held-out training images. Up is better for hard classes, "
-        "right for all; the line joins what no other lever beats in both.",
+        "Every lever on top of what was kept before it, on held-out training images. Up is better for hard "
+        "classes, right for all; the line joins what no other lever beats in both.",
         columns,
         rows,
         {

@@ -1,4 +1,6 @@
-"""What `probe improve` found, on a terminal of 80 columns: the levers, then the test images, then one sentence."""
+"""What `probe improve` found, on a terminal of 80 columns: the levers, then the test images, then one
+sentence.
+"""
 
 from __future__ import annotations
 
