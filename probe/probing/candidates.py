@@ -69,7 +69,7 @@ class CrossFit:
         self.problem, self.fold, self.ranking = problem, fold, ranking
         self.images = np.flatnonzero(fold >= 0)  # m: those that judge
         self.labels = problem.labels[self.images]
-        self._folds = [self.kind(self, part) for part in range(int(fold.max()) + 1)]
+        self._folds = [self.kind(self, part) for part in np.unique(fold[self.images]).tolist()]
         self._known: dict[tuple[str, float, float], Candidate] = {}
 
     def candidate(self, method: LossSettings, l2: float, tol: float = FINE) -> Candidate:

@@ -90,11 +90,12 @@ class Search:
         seconds: float,
         backbones: Sequence[str] = (),
         tell: Callable[[Step], None] = lambda _: None,
+        costs: Costs | None = None,
     ) -> None:
         self.images, self.memory, self.budget, self.seconds = images, memory, budget, seconds
         self.backbones, self.tell = backbones, tell
         self.work = memory.path.parent
-        self.costs = Costs(images)
+        self.costs = costs or Costs(images)
         self.steps: list[Step] = []
 
     @property

@@ -3,7 +3,8 @@
 The grid has 96 values of l2, log-spaced from 1e-6 to 1e6. By default it is searched coarse to fine: every
 sixteenth value from the strongest on, until two in a row do no better; then the neighbours of the best one at
 half the spacing, until neighbours on the grid have been compared: about 13 fits instead of 96. Of equal
-scores the stronger penalty wins.
+scores the stronger penalty wins. While the strongest of all is still the best, more are tried: it may have
+made every prediction the same, as others that are nearly as strong.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 GRID: tuple[float, ...] = tuple(np.logspace(-6, 6, 96).tolist())
 COARSE = 16  # positions between the first values tried
 PATIENCE = 2  # weaker values in a row that do no better; the weakest ones take as long as all others together
+STUCK = 4  # weaker values that are tried before the strongest of all is believed
 NEAR = 4  # positions between the first values tried around a place that is expected to be good
 
 # values of l2 -> their validation scores, in the same order
@@ -56,9 +58,11 @@ def select(score: Score, *, full: bool = False) -> Selection:
 
 def coarse_to_fine(trials: Trials, *, patience: int = PATIENCE) -> None:
     """From the strongest penalty on, because weaker ones start from stronger ones' solutions."""
-    for i in range(len(GRID) - 1, -1, -COARSE):
+    strongest = len(GRID) - 1
+    for i in range(strongest, -1, -COARSE):
         trials.fit([i])
-        if trials.best() - i >= patience * COARSE:
+        best = trials.best()
+        if best - i >= (STUCK if best == strongest else patience) * COARSE:
             break
     spacing = COARSE
     while spacing > 1:
