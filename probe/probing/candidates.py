@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from probe import losses
 from probe.evaluation.groups import class_mean, thirds
-from probe.evaluation.judging import Judge, Objective
+from probe.evaluation.judging import EQUAL, Judge, Objective
 from probe.losses.spec import HELD_OUT_FREQUENCY
 from probe.probing import robust
 from probe.probing.crossfit import PLAIN, RAREST
@@ -97,7 +97,7 @@ class CrossFit:
     def reference(self) -> Candidate:
         """The plain probe, with the l2 that is best by the data set's metric."""
         trials = _Trials(self, PLAIN, self._unranked, Objective.of("auto", self.problem.metric), ROUGH)
-        l2_grid.coarse_to_fine(trials, patience=1)  # five times as many images as a holdout: less noise
+        l2_grid.coarse_to_fine(trials, patient=False)
         return self.candidate(PLAIN, GRID[trials.best()])
 
     @property
@@ -218,6 +218,10 @@ class _Trials:
     def best(self) -> int:
         places = list(self.tried)
         return places[self.goal.best([self.tried[i] for i in places], [GRID[i] for i in places])]
+
+    def worse(self, position: int) -> bool:
+        aim = self.goal.statistics[-1]
+        return round(self.tried[position][aim] - self.tried[self.best()][aim], EQUAL) < 0
 
 
 @dataclass(frozen=True)
