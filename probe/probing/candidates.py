@@ -187,7 +187,7 @@ class _LogisticFold(_Fold):
             self._latest = before.adjusted(self._loss.adjustment())
             self._method = key
         if self._loss.worst_class() is not None:  # its class weights depend on l2
-            robust.settle_on(self._solver, self._loss, l2=l2, tol=tol)
+            robust.settle_on(self._latest, self._loss, l2=l2, tol=tol, judged=False)
             self._latest = self._latest.adjusted(self._loss.adjustment())
         return self._latest.path([l2], tol=tol, judged=False)[0]
 
