@@ -170,7 +170,10 @@ class _Fold(ABC):
 
 
 class _LogisticFold(_Fold):
-    """Each head starts from those before it."""
+    """Each head starts from those before it; the plain probe's from its own alone.
+
+    So plain candidates, to the bit, do not depend on which methods are compared with them.
+    """
 
     _method = ""  # the key of the method that `_loss` and `_latest` are about
     _latest: LogisticSolver
@@ -180,6 +183,8 @@ class _LogisticFold(_Fold):
         return self.data(LogisticSolver, basis=self.crossfit.problem.basis)
 
     def head(self, method: LossSettings, key: str, l2: float, tol: float) -> Scores:
+        if method.name == PLAIN.name:
+            return self._solver.path([l2], tol=tol, judged=False)[0]
         if key != self._method:
             before = self._latest if self._method else self._solver
             filled = self.crossfit.filled(method, self.part)
