@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from probe import losses
 from probe.evaluation.groups import class_mean, thirds
-from probe.evaluation.judging import Judge, Objective
+from probe.evaluation.judging import EQUAL, Judge, Objective
 from probe.losses.spec import HELD_OUT_FREQUENCY
 from probe.probing import robust
 from probe.probing.crossfit import PLAIN, RAREST
@@ -97,7 +97,7 @@ class CrossFit:
     def reference(self) -> Candidate:
         """The plain probe, with the l2 that is best by the data set's metric."""
         trials = _Trials(self, PLAIN, self._unranked, Objective.of("auto", self.problem.metric), ROUGH)
-        l2_grid.coarse_to_fine(trials, patience=1)  # five times as many images as a holdout: less noise
+        l2_grid.coarse_to_fine(trials, patient=False)
         return self.candidate(PLAIN, GRID[trials.best()])
 
     @property
@@ -169,7 +169,10 @@ class _Fold(ABC):
 
 
 class _LogisticFold(_Fold):
-    """Each head starts from those before it."""
+    """Each head starts from those before it; the plain probe's from its own alone.
+
+    So plain candidates, to the bit, do not depend on which methods are compared with them.
+    """
 
     _method = ""  # the key of the method that `_loss` and `_latest` are about
     _latest: LogisticSolver
@@ -179,6 +182,8 @@ class _LogisticFold(_Fold):
         return self.data(LogisticSolver, basis=self.crossfit.problem.basis)
 
     def head(self, method: LossSettings, key: str, l2: float, tol: float) -> Scores:
+        if method.name == PLAIN.name:
+            return self._solver.path([l2], tol=tol, judged=False)[0]
         if key != self._method:
             before = self._latest if self._method else self._solver
             filled = self.crossfit.filled(method, self.part)
@@ -186,7 +191,7 @@ class _LogisticFold(_Fold):
             self._latest = before.adjusted(self._loss.adjustment())
             self._method = key
         if self._loss.worst_class() is not None:  # its class weights depend on l2
-            robust.settle_on(self._solver, self._loss, l2=l2, tol=tol)
+            robust.settle_on(self._latest, self._loss, l2=l2, tol=tol, judged=False)
             self._latest = self._latest.adjusted(self._loss.adjustment())
         return self._latest.path([l2], tol=tol, judged=False)[0]
 
@@ -217,6 +222,10 @@ class _Trials:
     def best(self) -> int:
         places = list(self.tried)
         return places[self.goal.best([self.tried[i] for i in places], [GRID[i] for i in places])]
+
+    def worse(self, position: int) -> bool:
+        aim = self.goal.statistics[-1]
+        return round(self.tried[position][aim] - self.tried[self.best()][aim], EQUAL) < 0
 
 
 @dataclass(frozen=True)

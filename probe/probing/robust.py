@@ -29,7 +29,7 @@ from probe.solve.solution import LinearSolution
 
 TOL = 1e-4  # certified relative excess of the objective
 MAX_ROUNDS = 100
-INNER = 1e-2  # of it: the excess of the inner problems
+INNER, INNER_ROUGH = 1e-2, 1e-1  # of it: the excess of the inner problems, judged or not
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,19 @@ def settle(
 
 
 def settle_on(
-    solver: LogisticSolver, loss: Loss, *, l2: float, tol: float = TOL, max_rounds: int = MAX_ROUNDS
+    solver: LogisticSolver,
+    loss: Loss,
+    *,
+    l2: float,
+    tol: float = TOL,
+    max_rounds: int = MAX_ROUNDS,
+    judged: bool = True,
 ) -> None:
-    """The same on the rows of a solver, whatever its own adjustment is."""
+    """The same on the rows of a solver, whatever its own adjustment is; see its `path` for `judged`."""
     worst = loss.worst_class()
     if worst is None:
         return
-    saddle = _Saddle(solver, loss, worst, l2, tol * INNER)
+    saddle = _Saddle(solver, loss, worst, l2, tol * (INNER if judged else INNER_ROUGH), judged)
     best = saddle.at(saddle.start, None)
     step = 1.0
     for _ in range(max_rounds):
@@ -97,8 +103,11 @@ def settle_on(
 
 
 class _Saddle:
-    def __init__(self, solver: LogisticSolver, loss: Loss, worst: WorstClass, l2: float, tol: float) -> None:
+    def __init__(
+        self, solver: LogisticSolver, loss: Loss, worst: WorstClass, l2: float, tol: float, judged: bool
+    ) -> None:
         self.solver, self.loss, self.worst, self.l2, self.tol = solver, loss, worst, l2, tol
+        self.judged = judged
         self.X, self.y, weight = solver.features.source, solver.labels, solver.weight
         self.weight = torch.ones(len(self.y), dtype=torch.float64) if weight is None else weight
         self.size = torch.bincount(self.y, weights=self.weight, minlength=loss.num_classes)
@@ -109,7 +118,7 @@ class _Saddle:
         loss, n = self.loss, float(self.size.sum())
         self.worst.set_weights(log_q.exp(), self.size)
         solver = self.solver.adjusted(loss.adjustment())
-        [solution] = solver.solve([self.l2], init=init, tol=self.tol, max_iter=MAX_ITER)
+        [solution] = solver.solve([self.l2], init=init, tol=self.tol, max_iter=MAX_ITER, judged=self.judged)
         losses = F.cross_entropy(solution.logits(self.X).double(), self.y, reduction="none") * self.weight
         plain = torch.bincount(self.y, weights=losses, minlength=loss.num_classes) / self.size.clamp(
             min=1e-300

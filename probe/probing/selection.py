@@ -85,8 +85,9 @@ class Selector:
     @cached_property
     def _without_holdout(self) -> CrossFit:
         """Ranks the classes where the holdout judges; the seed is fixed, so that the groups are."""
-        fold = folds(self.problem.labels, FOLDS, 0)
-        fold[self.holdout] = LEFT_OUT
+        others = np.setdiff1d(np.arange(self.problem.images), self.holdout)
+        fold = np.full(self.problem.images, LEFT_OUT)
+        fold[others] = folds(self.problem.labels[others], FOLDS, 0)
         return CrossFit(self.problem, fold)
 
     @cached_property

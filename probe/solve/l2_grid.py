@@ -45,6 +45,9 @@ class Trials(Protocol):
     def best(self) -> int:
         """Of equal ones the strongest penalty, which is the simplest model."""
 
+    def worse(self, position: int) -> bool:
+        """Is this one not as good as the best?"""
+
 
 def select(score: Score, *, full: bool = False) -> Selection:
     """The l2 with the best validation score; `full` tries all 96."""
@@ -56,13 +59,17 @@ def select(score: Score, *, full: bool = False) -> Selection:
     return Selection(GRID[trials.best()], [(GRID[i], float(trials.tried[i])) for i in sorted(trials.tried)])
 
 
-def coarse_to_fine(trials: Trials, *, patience: int = PATIENCE) -> None:
-    """From the strongest penalty on, because weaker ones start from stronger ones' solutions."""
+def coarse_to_fine(trials: Trials, *, patient: bool = True) -> None:
+    """From the strongest penalty on, because weaker ones start from stronger ones' solutions.
+
+    Scores with little noise need no patience: then the first value that does worse is the last one.
+    """
     strongest = len(GRID) - 1
     for i in range(strongest, -1, -COARSE):
         trials.fit([i])
         best = trials.best()
-        if best - i >= (STUCK if best == strongest else patience) * COARSE:
+        long_ago = best - i >= (STUCK if best == strongest else PATIENCE) * COARSE
+        if long_ago if patient else trials.worse(i):
             break
     spacing = COARSE
     while spacing > 1:
@@ -101,3 +108,6 @@ class _Scored:
 
     def best(self) -> int:
         return max(self.tried, key=lambda i: (self.tried[i], i))
+
+    def worse(self, position: int) -> bool:
+        return self.tried[position] < self.tried[self.best()]

@@ -180,8 +180,7 @@ class LogisticSolver:
     ) -> list[LinearSolution]:
         """A head for each l2, in the order given: what the function `path` returns.
 
-        Without being `judged` in float64, which takes as long as some iterations, a head is certified by
-        float32 alone: enough for a tolerance far above rounding.
+        Not `judged` in float64, it is certified by float32 alone: enough for a tolerance far above rounding.
         """
         values = as_l2s(l2s)
         order = sorted(set(values), reverse=True)
@@ -256,20 +255,17 @@ class LogisticSolver:
 
     def _start(self, l2: float, init: LinearSolution | None) -> Tensor:
         """On the line through the two nearest solutions in log l2, if they are near; else the nearest one.
-
-        Solutions under another adjustment count where they are nearer than all of this one's.
-        """
+        Solutions under another adjustment count where they are nearer than all of this one's."""
         if init is not None:
             return self.basis.to_rotated(init.weight[self.present], init.bias[self.present])
         here = math.log(l2)
-        known = [
-            sorted(some, key=lambda known: abs(known[0] - here))[:2] for some in (self._known, self._related)
-        ]
+        both = (self._known, self._related)
+        known = [sorted(some, key=lambda known: abs(known[0] - here))[:2] for some in both]
         if not any(known):
             shape = (len(self.present), self.basis.rank + 1)
             return torch.zeros(shape, dtype=torch.float64, device=self.basis.device)
         near = min((some for some in known if some), key=lambda some: abs(some[0][0] - here))
-        (first, theta) = near[0]
+        first, theta = near[0]
         if len(near) == 2 and near[1][0] != first:
             second, other = near[1]
             share = (here - first) / (second - first)

@@ -102,6 +102,19 @@ def test_the_choice_is_the_best_of_all_that_were_tried(crossfit, objective):
     assert {c.method.params["tau"] for c in found.candidates} == {0.0, 0.5, 1.0}
 
 
+def test_the_plain_probe_is_the_same_whatever_is_tried_beside_it(problem, fold):
+    chosen = []
+    for others in ([], [LossChoice("mr2"), LossChoice("la", {"tau": 2.0})]):
+        crossfit = CrossFit(problem, fold)
+        for method in others:
+            crossfit_candidates(crossfit, [method], ExactSolver(), Objective("hard"))
+        chosen.append(crossfit_candidates(crossfit, [PLAIN], ExactSolver(), Objective("hard")))
+    assert chosen[0].scores == chosen[1].scores
+    for a, b in zip(chosen[0].candidates, chosen[1].candidates, strict=True):
+        assert a.l2 == b.l2
+        assert np.array_equal(a.confidence, b.confidence)
+
+
 def test_a_given_l2_is_not_searched_and_a_full_grid_is_all_of_it(problem, fold, crossfit):
     given = crossfit_candidates(crossfit, [PLAIN], ExactSolver(l2=2.5), Objective("hard"))
     assert [c.l2 for c in given.candidates] == [2.5]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from probe.solve import l2_grid
 from probe.solve.l2_grid import GRID, select
 
 
@@ -42,3 +43,38 @@ def test_the_table_holds_what_was_tried_in_order():
     values = [l2 for l2, _ in chosen.table]
     assert values == sorted(values)
     assert dict(chosen.table)[chosen.l2] == max(dict(chosen.table).values())
+
+
+class Curve:
+    """Trials whose score is a function of the position."""
+
+    def __init__(self, score):
+        self.score, self.tried = score, {}
+
+    def fit(self, positions):
+        self.tried |= {i: self.score(i) for i in positions}
+
+    def best(self):
+        return max(self.tried, key=lambda i: (self.tried[i], i))
+
+    def worse(self, position):
+        return self.tried[position] < self.tried[self.best()]
+
+
+def test_without_patience_a_plateau_of_strong_penalties_is_crossed_and_the_first_fall_ends_it():
+    curve = Curve(lambda i: max(0, 20 - abs(i - 20)))  # as good as chance from position 40 on
+    l2_grid.coarse_to_fine(curve, patient=False)
+    assert curve.best() == 20
+    steep = Curve(lambda i: -abs(i - 80))
+    l2_grid.coarse_to_fine(steep, patient=False)
+    assert steep.best() == 80
+    assert min(steep.tried) >= 63  # two steps below the strongest
+
+
+@pytest.mark.parametrize("start", [0, 30, 50, 95])
+def test_uphill_from_anywhere_ends_where_no_neighbour_is_better(start):
+    curve = Curve(lambda i: -abs(i - 47))
+    l2_grid.around(curve, start)
+    assert curve.best() == 47
+    assert {46, 48} <= set(curve.tried)
+    assert len(curve.tried) < 25
