@@ -163,9 +163,12 @@ def given_to(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple
 def versions(name: str, given: Mapping[str, Any]) -> dict[str, int]:
     """The version of the method and of the loss inside it, by name, where it is not the first one.
 
-    What a name stood for when a run was stored is part of what that run was.
+    What a name stood for when a run was stored is part of what that run was. Values do not matter here: they
+    may be ranges.
     """
-    used = {name: info(name), **{spec.name: spec for spec in (inner(name, given),)}}
+    inside = given.get(INNER, info(name).defaults.get(INNER)) if wraps(name) else None
+    loss = inside.get("name") if isinstance(inside, Mapping) else inside
+    used = {key: info(key) for key in (name, loss) if key is not None}
     return {key: spec.version for key, spec in used.items() if spec.version != 1}
 
 

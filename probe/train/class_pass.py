@@ -17,6 +17,7 @@ from probe.system.progress import bar
 from probe.train.evaluate import features
 from probe.train.inputs.loaders import SampleLoader
 from probe.train.seeding import derive_seed
+from probe.train.step import Diverged
 
 if TYPE_CHECKING:
     from probe.train.loop import Training
@@ -37,6 +38,12 @@ def class_statistics(training: Training, data: SampleLoader, wanted: NeededStats
     rows = chosen(labels, training.seed)
     with bar("class statistics", len(rows), "samples", show=training.show) as advance:
         found = features(training.objective, data, rows, training.accelerator, advance)
+    bad = (~found.isfinite().all(dim=1)).nonzero().flatten().tolist()
+    if bad:
+        raise Diverged(
+            f"before step 1 the features of {len(bad)} of {len(rows)} samples are not finite, e.g. of "
+            f"{data.ids[rows[bad[0]]]}. Try other weights, or leave these samples out"
+        )
     return ClassStats.from_features(
         found, labels[rows], training.task.num_classes, p=wanted.p, robust=wanted.robust
     )
