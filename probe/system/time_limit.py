@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -25,10 +26,12 @@ def time_limit(seconds: float) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         raise TimeUp
 
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, LEAST))
+    handler, begin = signal.signal(signal.SIGALRM, end), time.monotonic()
+    pending, _ = signal.setitimer(signal.ITIMER_REAL, max(seconds, LEAST))
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, handler)
+        if pending:  # somebody else's limit goes on
+            signal.setitimer(signal.ITIMER_REAL, max(pending - (time.monotonic() - begin), LEAST))
