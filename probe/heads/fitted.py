@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,17 @@ class FittedHead:
         if len(views) == 1:
             return total
         return total - math.log(len(views)) if self.kind == "knn" else total / len(views)
+
+
+@dataclass(frozen=True)
+class OnScaled:
+    """A fitted head for features that are scaled already, as a probe's problem has them."""
+
+    head: FittedHead
+
+    def logits(self, X: Tensor | FeatureMatrix) -> Tensor:
+        """N x K scores of N x D scaled features."""
+        return replace(self.head, scaling=NEUTRAL).scores(X)
 
 
 def _linear(head: FittedHead, features: Tensor) -> Tensor:

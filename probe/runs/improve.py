@@ -29,7 +29,8 @@ from probe.runs.folder import PAGE, RECIPE
 from probe.runs.judgement import FOLDS, TrainingImages
 from probe.runs.lever_search import STATISTICS, Memory, Search, Step
 from probe.runs.naming import slug
-from probe.runs.run import Run, run
+from probe.runs.run import Run, check, run
+from probe.runs.strategy import choose
 from probe.system import checksums
 from probe.system.atomic import staged_folder, write_atomic
 from probe.system.cache_dir import OTHER_RUN, check_owner
@@ -64,6 +65,7 @@ def improve(
     that are left.
     """
     plain, budget = start(recipe), recipe.select.budget
+    check(choose(plain))
     further = levers.installed() if backbones is None else list(backbones)
     folder = out / _name(plain, budget, further)
     work = folder.with_name(f".{folder.name}")
@@ -107,10 +109,10 @@ def names(given: Sequence[str]) -> list[str] | None:
 
 def start(recipe: Recipe) -> Recipe:
     """The plain probe of a recipe, which the search starts from."""
-    if recipe.trains or recipe.solver.name != "lbfgs" or recipe.from_scratch:
-        raise UserError(
-            "improve starts from the plain probe: leave --finetune, --solver and train settings out"
-        )
+    if recipe.trains or recipe.solver.name != "lbfgs":
+        raise UserError("improve starts from the plain probe: leave --finetune and --solver out")
+    if recipe.groups != "crossfit" or recipe.select.name not in ("auto", "budget"):
+        raise UserError("improve ranks classes and chooses by itself: leave --groups and --select out")
     return recipe.plain.model_copy(update={"select": SelectConfig()})
 
 
@@ -170,8 +172,8 @@ def sentence(report: dict[str, Any]) -> str:
     tried = sum(row["gain"] is not None for row in report["levers"])
     if report["gain"] is None:
         return (
-            f"Nothing helps: of {format.plural(tried, 'lever')} none clearly raises the hard classes "
-            "on held-out training images."
+            f"Nothing helps: of {format.plural(tried, 'lever')} that were tried none clearly raises the hard "
+            f"classes on held-out training images within the budget{_untried(report)}."
         )
     hard, every = report["gain"]["hard"], report["gain"]["overall"]
     figures = (
@@ -184,6 +186,11 @@ def sentence(report: dict[str, Any]) -> str:
     if format.verdict(hard) == "better":
         return f"{figures}; {found}."
     return f"Nothing helps clearly on the test images: {figures}; {found}."
+
+
+def _untried(report: dict[str, Any]) -> str:
+    late = sum(row["why"].startswith("no time") for row in report["levers"])
+    return f"; for {late} more there was no time" if late else ""
 
 
 def _remarks(runs: Sequence[Run]) -> list[str]:

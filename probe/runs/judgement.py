@@ -16,23 +16,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from probe.core.scaling import NEUTRAL
 from probe.data import Dataset, stratified_holdout
 from probe.errors import UserError
 from probe.evaluation.groups import folds
 from probe.evaluation.judging import Judge, Objective
-from probe.heads.fitted import FittedHead
+from probe.heads.fitted import OnScaled
 from probe.methods import ranges
 from probe.probing.candidates import Candidate, CrossFit, crossfit_candidates
-from probe.probing.problem import Features, ProbeProblem
+from probe.probing.problem import ProbeProblem
 from probe.recipe import Recipe
 from probe.runs import selecting
 from probe.runs.inputs import RunInputs, gather, load_data, pose
 
 FOLDS = 5
-SEED = 0  # of the folds: those of a run's first seed, so that it makes the same choice
+SEED = 0  # of the folds: those of a run's first seed, which chooses by them where its holdout is small
 TEST = "test"
 
 
@@ -46,11 +44,13 @@ class Judgement:
     ]  # n: which images were predicted; all, except where a training would take too long
     chosen: str  # what was chosen by all folds together, in words; empty where nothing was open
     seconds: float
+    solving: float = 0.0  # of them, after the features were there
 
     def stored(self) -> dict[str, Any]:
         """As plain values, for a file."""
         bits = {name: np.packbits(getattr(self, name)).tobytes().hex() for name in ("correct", "judged")}
-        return {**bits, "images": len(self.correct), "chosen": self.chosen, "seconds": self.seconds}
+        rest = {name: getattr(self, name) for name in ("chosen", "seconds", "solving")}
+        return {**bits, "images": len(self.correct), **rest}
 
     @classmethod
     def restored(cls, row: dict[str, Any]) -> Judgement:
@@ -59,7 +59,7 @@ class Judgement:
             np.unpackbits(np.frombuffer(bytes.fromhex(row[name]), np.uint8), count=row["images"]).astype(bool)
             for name in ("correct", "judged")
         )
-        return cls(correct, judged, row["chosen"], row["seconds"])
+        return cls(correct, judged, row["chosen"], row["seconds"], row["solving"])
 
 
 class TrainingImages:
@@ -105,18 +105,23 @@ class TrainingImages:
     def judgement(self, recipe: Recipe, work: Path) -> Judgement:
         """The held-out predictions of a recipe's heads; `work` is for the checkpoints of trainings."""
         begin = time.perf_counter()
+        plain = recipe.digest == self.plain.digest
+        frozen = recipe.model_copy(update={"finetune": False})
+        problem = self._plain.problem if plain else self.posed(frozen)[1]
+        solving = time.perf_counter()
         how = _tuned if recipe.finetune else _by_sgd if recipe.trains else _solved
-        correct, judged, chosen = how(self, recipe, work)
-        return Judgement(correct, judged, chosen, time.perf_counter() - begin)
+        correct, judged, chosen = how(self, recipe, problem, work)
+        end = time.perf_counter()
+        return Judgement(correct, judged, chosen, end - begin, end - solving)
 
 
 Judged = tuple[NDArray[np.bool_], NDArray[np.bool_], str]
 
 
-def _solved(images: TrainingImages, recipe: Recipe, work: Path) -> Judged:
+def _solved(images: TrainingImages, recipe: Recipe, problem: ProbeProblem, work: Path) -> Judged:
     """By the exact solver: one cross-fit of all candidates serves every fold's choice."""
-    plain = recipe.digest == images.plain.digest
-    crossfit = images._plain if plain else CrossFit(images.posed(recipe)[1], images.fold)
+    known = problem is images._plain.problem
+    crossfit = images._plain if known else CrossFit(problem, images.fold)
     objective = Objective.of(recipe.select.name, crossfit.problem.metric, recipe.select.budget)
     tried = crossfit_candidates(crossfit, selecting.points(recipe), recipe.solver, objective)
     predicted = np.empty(len(images.fold), dtype=np.int64)
@@ -136,6 +141,7 @@ def _best_by_others(
     judge = Judge.ranked(
         crossfit.labels[others], crossfit.problem.num_classes, fold, right[others], confidence[others]
     )
+    judge.check(objective)
     scores = [judge.scores(crossfit.correct(c)[others]) for c in candidates]
     return candidates[objective.best(scores, [c.l2 for c in candidates])]
 
@@ -146,11 +152,10 @@ def _in_words(recipe: Recipe, chosen: Candidate) -> str:
     return ", ".join(f"{key} {value:.3g}" for key, value in values.items())
 
 
-def _by_sgd(images: TrainingImages, recipe: Recipe, work: Path) -> Judged:
+def _by_sgd(images: TrainingImages, recipe: Recipe, problem: ProbeProblem, work: Path) -> Judged:
     """A training on the features for each fold, without its images."""
     from probe.train.sgd import probe_sgd
 
-    _, problem = images.posed(recipe)
     correct = np.zeros(problem.images, dtype=bool)
     for part, kept, held in _parts(images.fold):
         inner = stratified_holdout(problem.labels[kept], recipe.data.val_fraction, SEED)[1]
@@ -162,19 +167,9 @@ def _by_sgd(images: TrainingImages, recipe: Recipe, work: Path) -> Judged:
             settings=recipe.train,
             folder=work / f"fold-{part}",
         )
-        scores = problem.logits(_OnScaled(fit.head), held)
+        scores = problem.logits(OnScaled(fit.head), held)
         correct[held] = scores.argmax(dim=1).numpy() == problem.labels[held]
     return correct, np.ones(problem.images, dtype=bool), ""
-
-
-@dataclass(frozen=True)
-class _OnScaled:
-    """A fitted head on features that are scaled already."""
-
-    head: FittedHead
-
-    def logits(self, X: Features) -> Tensor:
-        return replace(self.head, scaling=NEUTRAL).scores(X)
 
 
 def _parts(fold: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
@@ -182,20 +177,21 @@ def _parts(fold: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], ND
         yield part, np.flatnonzero(fold != part), np.flatnonzero(fold == part)
 
 
-def _tuned(images: TrainingImages, recipe: Recipe, work: Path) -> Judged:
+def _tuned(images: TrainingImages, recipe: Recipe, problem: ProbeProblem, work: Path) -> Judged:
     """One training, without the first fold, whose images take the place of test images."""
     from probe.train.finetuning import finetune
 
-    _, problem = images.posed(recipe.model_copy(update={"finetune": False}))
-    sizes = {name: len(images.data[name]) for name in images.data.splits}
-    starts = dict(zip(sizes, np.cumsum([0, *sizes.values()]), strict=False))
-    held = np.flatnonzero((images.fold == 0) & (np.arange(len(images.fold)) < sizes["train"]))
+    ids = set(problem.ids or ())  # of the images that can be read
+    usable = {name: np.flatnonzero([i in ids for i in images.data[name].ids]) for name in images.data.splits}
+    first = len(usable["train"])
+    held = np.flatnonzero((images.fold == 0) & (np.arange(len(images.fold)) < first))
     kept = np.setdiff1d(np.arange(len(images.fold)), held)
-    parts = {
-        name: images.data[name].subset(kept[(kept >= at) & (kept < at + sizes[name])] - at, name)
-        for name, at in starts.items()
-    }
-    data = replace(images.data, by_name={**parts, TEST: images.data["train"].subset(held, TEST)})
+    parts, at = {}, 0
+    for name, rows in usable.items():
+        mine = kept[(kept >= at) & (kept < at + len(rows))] - at
+        parts[name], at = images.data[name].subset(rows[mine], name), at + len(rows)
+    test = images.data["train"].subset(usable["train"][held], TEST)
+    data = replace(images.data, by_name={**parts, TEST: test})
     inner = stratified_holdout(problem.labels[kept], recipe.data.val_fraction, SEED)[1]
     tuned = finetune(recipe, data, inner, folder=work / "fold-0", pose=lambda _: problem.only(kept))
     correct = np.zeros(problem.images, dtype=bool)

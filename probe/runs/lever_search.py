@@ -10,11 +10,14 @@ from typing import Any
 
 from backbones import reading
 from probe.errors import UserError
+from probe.evaluation.judging import EQUAL
 from probe.recipe import Recipe
 from probe.runs import levers
 from probe.runs.judgement import Judgement, TrainingImages
 from probe.runs.lever_costs import Costs
 from probe.runs.levers import Lever, Situation
+from probe.runs.run import check
+from probe.runs.strategy import choose
 from probe.system.atomic import write_atomic
 from probe.system.sealed_json import sealed, unsealed
 from probe.system.time_limit import TimeUp, time_limit
@@ -98,15 +101,13 @@ class Search:
         self.costs = costs or Costs(images)
         self.steps: list[Step] = []
 
-    @property
-    def left(self) -> float:
-        """Seconds until test images must be read."""
-        return self.seconds - self.memory.seconds - self._reserve(self.best)
+    def left(self, recipe: Recipe) -> float:
+        """Seconds until test images must be read, if this recipe is kept.
 
-    def _reserve(self, recipe: Recipe) -> float:
-        """Seconds for the runs on test images, of the plain probe and of this recipe, and for writing."""
-        solving = 2 * (self.plain.seconds if recipe.digest == self.images.plain.digest else self.now.seconds)
-        return WRITING + solving + self.costs.testing(recipe)
+        Not counted are those for the runs on test images, of the plain probe and of this recipe.
+        """
+        reserve = WRITING + recipe.seeds * (self.plain.solving + self.now.solving)
+        return self.seconds - self.memory.seconds - reserve - self.costs.testing(recipe)
 
     def run(self) -> list[Step]:
         """All levers in turn; those of the loss once more where features have changed since."""
@@ -116,31 +117,34 @@ class Search:
         )
         for lever in found:
             self._try(lever)
-        if any(
-            step.kept and step.name in {x.name for x in found if x.kind == "features"} for step in self.steps
-        ):
-            kept = {step.name for step in self.steps if step.kept}
-            for lever in (x for x in found if x.kind == "loss" and x.name not in kept):
+        kept = {step.name for step in self.steps if step.kept}
+        if any(lever.kind == "features" and lever.name in kept for lever in found):
+            for lever in (lever for lever in found if lever.kind == "loss" and lever.name not in kept):
                 self._try(lever, again=True)
         return self.steps
 
     def _start(self) -> None:
         """Judge the plain probe, or say that there is no time for it."""
         plain = self.images.plain
+        found = self.memory.find(plain) or self._judged_plain(plain)
+        self.memory.keep(plain, found)
+        self.best, self.plain, self.now = plain, found, found
+        self.base = self.images.judge.scores(found.correct)
+        if "hard" not in self.base:
+            raise UserError("improve needs at least three classes, each with several training images")
+
+    def _judged_plain(self, plain: Recipe) -> Judgement:
+        left = self.seconds - self.memory.seconds
         try:
-            with time_limit(self.seconds - self.memory.seconds):
-                needed = self.costs.extraction(plain) + self.costs.testing(plain)
-                if needed > self.seconds - self.memory.seconds:
+            with time_limit(left):
+                if self.costs.extraction(plain) + self.costs.testing(plain) > left:
                     raise TimeUp
-                found = self.memory.find(plain) or self.images.judgement(plain, self.work)
+                return self.images.judgement(plain, self.work)
         except TimeUp:
             raise UserError(
                 f"{self.seconds / 60:g} minutes are less than the plain probe of these images needs; "
                 "give more --minutes (features that were extracted are kept)"
             ) from None
-        self.memory.keep(plain, found)
-        self.best, self.plain, self.now = plain, found, found
-        self.base = self.images.judge.scores(found.correct)
 
     def _try(self, lever: Lever, *, again: bool = False) -> None:
         step = self._step(lever)
@@ -161,19 +165,22 @@ class Search:
             recipe = lever.applied(self.best)
             if recipe is None or recipe.digest == self.best.digest:
                 return None
+            check(choose(recipe))
             judgement = self.memory.find(recipe)
             if judgement is None:
-                needed = self.costs.judging(recipe, self.now.seconds)
-                if needed > self.left:
+                with time_limit(self.seconds - self.memory.seconds):
+                    needed, left = self.costs.judging(recipe, self.now.solving), self.left(recipe)
+                if needed > left:
                     return Step(lever.name, recipe, why=f"no time: it takes {_minutes(needed)}")
-                with time_limit(self.left):
+                with time_limit(left):
                     judgement = self.images.judgement(recipe, self.work / recipe.digest[:8])
                 self.memory.keep(recipe, judgement)
+            return self._compared(lever.name, recipe, judgement)
         except TimeUp:
+            self.memory.save()
             return Step(lever.name, why="no time: not finished")
         except UserError as error:
             return Step(lever.name, why=f"not possible: {error}")
-        return self._compared(lever.name, recipe, judgement)
 
     def _compared(self, name: str, recipe: Recipe, judgement: Judgement) -> Step:
         rows = judgement.judged & self.now.judged
@@ -184,7 +191,7 @@ class Search:
         why = ""
         if not (gain["hard"]["clear"] and gain["hard"]["mean"] > 0):
             why = "no clear gain"
-        elif 100 * lost > self.budget:
+        elif round(100 * lost - self.budget, EQUAL) > 0:
             why = f"over the budget ({100 * lost:.1f})"
         scores = judge.scores(mine)
         return Step(name, recipe, judgement, scores, gain, kept=not why, why=why)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -62,7 +63,8 @@ def levers(s: Situation) -> list[Lever]:
 
 
 def _losses(s: Situation) -> Iterator[Lever]:
-    yield _loss("choice of l2", {"name": "erm"}, s)
+    if s.recipe.solver.l2 is None:
+        yield _loss("choice of l2", {"name": "erm"}, s)
     yield _loss("margins", {"name": "mr2", "power": [1 / 3, 2 / 3, 1.0]}, s)
     yield _loss("effective frequency", {"name": "ef", "tau": [0.25, 0.5, 1.0]}, s)
     present = s.counts[s.counts > 0]
@@ -117,7 +119,13 @@ def _taps(s: Situation) -> Iterator[Lever]:
     own = s.recipe.backbone
     used, *others = backbones.catalogue.find(own.name).taps
     for tap in others if own.tap in (None, used) else ():
-        yield Lever(f"features {tap} too", "features", _adding({"name": own.name, "tap": tap}))
+        yield Lever(f"features {tap} too", "features", partial(_tap, tap))
+
+
+def _tap(tap: str, content: Content) -> bool:
+    """The same network, weights and size included, at another place."""
+    first = {key: value for key, value in content["backbone"].items() if key != "also"}
+    return _adding({**first, "tap": tap})(content)
 
 
 def _further(s: Situation) -> Iterator[Lever]:
@@ -167,6 +175,7 @@ def _adapter(content: Content) -> bool:
 def _tune(content: Content) -> bool:
     """LP-FT of the first backbone under MR²; views, parts and solvers belong to frozen features."""
     content["finetune"], content["method"] = True, {"name": "mr2"}
-    content["backbone"]["also"], content["features"]["views"] = [], "center"
+    content["backbone"]["also"] = []
+    content["features"] |= {"views": "center", "test_views": "auto"}
     content["solver"], content["train"]["head"], content["select"] = {}, "auto", "auto"
     return True

@@ -39,7 +39,7 @@ def block(e: Experiment, ranking: Ranking, cache: Path | None) -> dict[str, Any]
     return look_first.look_first(
         said,
         NamedImages(e.problem.crops, e.problem.labels, e.inputs.training_ids, splits),
-        NamedImages(e.problem.scaling.lazily(test.X), test.y, test.ids, [test.name] * len(test.y)),
+        NamedImages(e.problem.head_scaling.lazily(test.X), test.y, test.ids, [test.name] * len(test.y)),
         names,
         hard,
         zero_shot=zero_shot_accuracy(e, cache),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from backbones import reading
-from probe.core.scaling import NEUTRAL, FeatureMatrix
-from probe.heads.fitted import FittedHead
+from probe.heads.fitted import OnScaled
 from probe.recipe import Recipe
 from probe.runs import selecting
 from probe.runs.folder import LOG, RunFolder
@@ -71,7 +70,7 @@ def _probe(
         )
 
     def scores(r: Recipe, folder: Path) -> Tensor:
-        return problem.logits(_OnScaled(train(r, folder).head), holdout)
+        return problem.logits(OnScaled(train(r, folder).head), holdout)
 
     if selector is None or not selecting.has_ranges(recipe):
         return train(recipe, folder)
@@ -79,16 +78,6 @@ def _probe(
     fit = train(selecting.with_method(recipe, method), folder)
     own = {"select_l2" if key == "select" else key: value for key, value in fit.record.items()}
     return replace(fit, record={**own, **record})
-
-
-@dataclass(frozen=True)
-class _OnScaled:
-    """A fitted head for features that are scaled already, as a problem has them."""
-
-    head: FittedHead
-
-    def logits(self, X: Tensor | FeatureMatrix) -> Tensor:
-        return replace(self.head, scaling=NEUTRAL).scores(X)
 
 
 def tunings(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from click.testing import CliRunner
 
@@ -16,7 +19,7 @@ from probe.data.dataset import Split
 from probe.errors import UserError
 from probe.evaluation.judging import Judge
 from probe.report.html import improvement as page
-from probe.runs import improve, lever_search, levers
+from probe.runs import improve, judgement, lever_search, levers
 from probe.runs.judgement import Judgement
 from probe.runs.run import run
 from probe.system.time_limit import TimeUp, time_limit
@@ -244,6 +247,9 @@ def test_the_page_and_the_terminal_show_the_levers_and_the_sentence(improved, pi
         (["--minutes", "0"], "--minutes"),
         (["--finetune"], "plain probe"),
         (["--with", "effnet-lite9"], "effnet-lite1"),
+        (["--groups", "paper"], "leave --groups"),
+        (["--select", "hard"], "--select"),
+        (["train.epochs=3"], "train.epochs=3"),
     ],
 )
 def test_bad_input_is_one_line(words, said, tmp_path):
@@ -256,3 +262,47 @@ def test_bad_input_is_one_line(words, said, tmp_path):
 def test_nothing_that_is_not_a_plain_probe_is_improved():
     with pytest.raises(UserError, match="plain probe"):
         improve.start(recipes.build({"solver": "knn"}))
+
+
+def test_two_classes_have_no_hard_third_and_that_is_one_line(pictures, tmp_path):
+    root = tmp_path / "two"
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            shutil.copytree(pictures / split / name, root / split / name)
+    with pytest.raises(UserError, match="three classes"):
+        improve.improve(
+            recipes.build({"backbone": FIRST, "data": str(root)}), minutes=5, backbones=[], out=tmp_path
+        )
+
+
+def test_a_tap_is_added_of_the_same_network():
+    plain = recipes.build({"backbone": {"name": "clip-rn50", "weights": "/my.pt", "image_size": 256}})
+    found = levers.levers(levers.Situation(plain, np.array([9, 9, 9]), 0.5))
+    (lever,) = (lever for lever in found if "pooled" in lever.name)
+    first, added = lever.applied(plain).backbone.parts
+    assert added == first.model_copy(update={"tap": "pooled"})
+
+
+def test_fine_tuning_is_judged_by_images_that_it_was_not_trained_on(pictures, tmp_path, monkeypatch):
+    """Also where an image cannot be read: rows of features and of images then differ."""
+    root = tmp_path / "broken"
+    shutil.copytree(pictures, root)
+    next(iter(sorted((root / "train" / "ant").iterdir()))).write_bytes(b"not a picture")
+    plain = recipes.build({"backbone": FIRST, "data": {"name": str(root), "skip_bad_images": True}})
+    images = judgement.TrainingImages(improve.start(plain), tmp_path / "cache")
+    tuned = plain.model_copy(update={"finetune": True})
+    seen = {}
+
+    def pretend(recipe, data, held, *, folder, pose):
+        seen["train"], seen["test"] = data["train"].ids, data["test"].ids
+        assert list(pose(None).ids) == data["train"].ids
+        names = list(data["test"].labels)
+        return SimpleNamespace(scores=torch.eye(3)[names])
+
+    monkeypatch.setattr("probe.train.finetuning.finetune", pretend)
+    made = images.judgement(tuned, tmp_path)
+    ids = np.array(images.ids)
+    assert sorted([*seen["train"], *seen["test"]]) == sorted(ids)
+    assert seen["test"] == ids[images.fold == 0].tolist()
+    assert made.judged.tolist() == (images.fold == 0).tolist()
+    assert made.correct[made.judged].all()
