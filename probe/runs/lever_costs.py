@@ -20,7 +20,7 @@ SAMPLE = 48  # images that extraction is timed on, after as many that warm it up
 BACKWARD = 4.0  # an image in training / an image in extraction
 SEARCHING = 1.5  # a training with its search for the rate / without
 EPOCHS = 5  # of a fine-tuning, where the recipe leaves them open
-ROWS = 20_000.0  # of a training on features, in a second
+ROWS = 5_000.0  # of a training on features, in a second
 HEAD_EPOCHS = 60
 
 

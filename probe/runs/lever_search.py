@@ -190,7 +190,7 @@ class Search:
         lost = judge.score(plain, "mean_per_class") - judge.score(mine, "mean_per_class")
         why = ""
         if not (gain["hard"]["clear"] and gain["hard"]["mean"] > 0):
-            why = "no clear gain"
+            why = "worse" if gain["hard"]["clear"] else "no clear gain"
         elif round(100 * lost - self.budget, EQUAL) > 0:
             why = f"over the budget ({100 * lost:.1f})"
         scores = judge.scores(mine)
