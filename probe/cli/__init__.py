@@ -71,9 +71,7 @@ def run(
     if world is not None:
         from probe.runs.unused_settings import processes_remark
 
-        if (remark := processes_remark(recipe, world.total)) is not None:
-            click.echo(remark, err=True)
-        sys.exit(launch(world, sys.argv[1:]))
+        sys.exit(launch(world, sys.argv[1:], note=processes_remark(recipe, world.total)))
     from probe.report.text import run as terminal
     from probe.runs import naming
     from probe.runs.run import run as run_recipe

@@ -77,7 +77,11 @@ VALUES = (
     "nobody/nothing:conf",
 )
 # These would start processes that wait for others: only what must be refused is tried.
-REFUSED = {"--gpus": ("0", "-3", "x", "1000000"), "--machines": ("0", "-2", "", "1.5")}
+REFUSED = {
+    "--gpus": ("0", "-3", "x", "1000000"),
+    "--machines": ("0", "-2", "", "1.5"),
+    "--minutes": ("0", "-2", "", "x"),  # longer ones would be used up
+}
 FAILURES = {"verify": (0, 1), "doctor": (0, 1), "compare": (0, 1)}  # exit codes that mean an answer
 
 
@@ -133,6 +137,7 @@ def prepare(folder: Path) -> Case:
         "run": [*small, "--out", str(folder / "runs")],
         "extract": small,
         "compare": ["--out", str(folder / "runs")],
+        "improve": [*small, "--out", str(folder / "runs"), "--with", "cifar-resnet20", "--minutes", "0.05"],
     }
     tree = list(leaves(main))
     weights = [

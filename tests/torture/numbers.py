@@ -118,7 +118,9 @@ def command(folder: Path) -> Case:
         assert "Traceback" not in child.err, f"a traceback: {child.err.strip().splitlines()[-1]}"
         visible = list(place.glob("runs/[!.]*"))
         if code == 2:
-            clear = r"error: .*(step \d+.*train/|not finite.*nothing was written).*Try"
+            clear = (
+                r"error: .*(step \d+.*train/|not finite.*nothing was written|worse.*nothing was saved).*Try"
+            )
             assert re.search(clear, child.err), f"not clear: {child.err}"
             assert not visible, "a run was written"
         else:
