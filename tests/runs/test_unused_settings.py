@@ -8,6 +8,7 @@ from probe.cli import main
 from probe.errors import UserError
 from probe.runs import run, unused_settings
 from probe.runs.strategy import choose
+from probe.train.parallel import launch
 
 TRAINED = {"solver": "sgd", "method": "erm"}
 TUNED = {"finetune": True, "method": "erm"}
@@ -109,8 +110,10 @@ def test_a_parameter_alone_is_one_of_the_default_method():
 
 
 def test_what_several_processes_do_for_an_exact_solve_is_said_and_not_refused(monkeypatch):
-    monkeypatch.setattr("probe.cli.launch", lambda world, words: 0)
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr("probe.train.parallel.launch._on_cpus", lambda world, command: 0)
+    for name in ("WORLD_SIZE", "OMP_NUM_THREADS", launch.ASKED):  # which a launch sets
+        monkeypatch.setenv(name, "1")
+        monkeypatch.delenv(name)
     said = CliRunner().invoke(main, ["run", "--gpus", "2"])
     assert said.exit_code == 0
     assert "the 2 processes share the extraction of features" in said.stderr
@@ -118,6 +121,13 @@ def test_what_several_processes_do_for_an_exact_solve_is_said_and_not_refused(mo
     for words in (["--finetune"], ["--solver", "sgd"]):
         trained = CliRunner().invoke(main, ["run", "--gpus", "2", *words])
         assert (trained.exit_code, trained.stderr) == (0, "")
+
+
+def test_too_many_processes_are_one_line_without_a_note_before_it():
+    refused = CliRunner().invoke(main, ["run", "--gpus", "1000000"])
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("error: cannot start 1000000 processes")
+    assert len(refused.stderr.splitlines()) == 1
 
 
 def test_rules_name_keys_that_exist():
