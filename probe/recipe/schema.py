@@ -270,6 +270,8 @@ class Recipe(Section):
                 section = section[parent]
             if section[last] == default:
                 del section[last]
+        if content["train"]["channels_last"] is None:  # changes the last digits only, and was off before
+            content["train"]["channels_last"] = False
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property

@@ -66,7 +66,7 @@ class TrainConfig(Section):
     drop_path: float = Field(0.0, ge=0, lt=1)  # largest rate, rising with depth (ViTs)
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     grad_checkpointing: bool = False  # recompute activations: less memory, a third more time
-    channels_last: bool = False  # memory layout; faster convolutions on most devices
+    channels_last: bool | None = None  # memory layout; None: where it is faster, in whole convnets
     compile: bool = False  # torch.compile
 
     keep: Literal["last", "best"] = "last"  # best epoch on held-out rows; last trains on those rows too
@@ -80,7 +80,7 @@ class TrainConfig(Section):
     def _one_is_a_list_of_one(cls, given: Any) -> Any:
         return (given,) if isinstance(given, str | int | float) else given
 
-    @field_validator(*OPEN, mode="before")
+    @field_validator(*OPEN, "channels_last", mode="before")
     @classmethod
     def _auto_is_open(cls, given: Any) -> Any:
         return None if given == "auto" else given

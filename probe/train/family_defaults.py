@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Family = Literal["convnet", "transformer", "clip", "scratch"]
 
+CONVOLVED: tuple[Family, ...] = ("convnet", "scratch")  # whose steps are faster with channels last
+
 SMALLEST_BATCH = 16  # images: below it a step's gradient is mostly noise
 BATCHES = 32  # in an epoch, where the data are too few for the largest batch
 STEPS = 200  # at least in a training: fewer cannot follow a schedule
@@ -111,9 +113,9 @@ def row(kind: Family, optimizer: str | None) -> tuple[str, Defaults]:
     return chosen, ROWS[kind, chosen]
 
 
-def resolve(settings: TrainConfig, kind: Family, images: int) -> TrainConfig:
+def resolve(settings: TrainConfig, kind: Family, images: int, *, split: bool = False) -> TrainConfig:
     """The settings with every open one filled in, for this many training images; only `lr` may stay open,
-    to be searched for."""
+    to be searched for. `split`: are weights split over processes?"""
     optimizer, defaults = row(kind, settings.optimizer)
     batch = settings.batch_size or batch_size(images, defaults.batch_size)
     if isinstance(settings.micro_batch, int) and settings.micro_batch > batch:
@@ -137,6 +139,7 @@ def resolve(settings: TrainConfig, kind: Family, images: int) -> TrainConfig:
         "epochs": epochs,
         "batch_size": batch,
         "augment": augment,
+        "channels_last": _first(settings.channels_last, kind in CONVOLVED and not split),
     }
     return settings.model_copy(update=filled)
 

@@ -83,6 +83,11 @@ def _made(**options: Any) -> Accelerator:
         raise UserError(f"Accelerate cannot start: {error}; check ACCELERATE_* in the environment") from error
 
 
+def splits_weights() -> bool:
+    """Was this process started to hold a part of the weights only?"""
+    return fsdp_config.asked() or deepspeed_config.asked() is not None
+
+
 def place(given: Objective, settings: TrainConfig, accelerator: Accelerator) -> Objective:
     """The objective on the device. To be sharded, it is a copy: what was given stays whole, on the CPU."""
     if settings.batch_norm != "frozen":
