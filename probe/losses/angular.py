@@ -149,6 +149,20 @@ class DBM(Angular):
         return losses, None if self.weights is None else self.weights.to(losses)[targets]
 
 
+class DotRegression(MeanLoss):
+    """weight (cos_y - 1)^2: features turn to their class's vector of a fixed simplex (Yang et al. 2022).
+
+    It only attracts, so it is for class vectors that are not trained.
+    """
+
+    def __init__(self, classes: ClassInfo, *, weight: float = 0.5) -> None:
+        super().__init__(classes)
+        self.weight = weight
+
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self.weight * (logits.gather(1, targets.unsqueeze(1)).squeeze(1) - 1).square(), None
+
+
 def turned(cosine: Tensor, margin: Tensor) -> Tensor:
     """cos(theta + margin) without theta: cos cos m - sin sin m."""
     return cosine * margin.cos() - sine(cosine) * margin.sin()

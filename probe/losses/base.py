@@ -105,6 +105,7 @@ class Loss(StatisticsModule, ABC):
         1  # images of one class that a batch should hold, where classes are many; 1: it does not matter
     )
     ramps = False  # does its own term grow from nothing over the warm-up? See `set_strength`
+    asks_for_pass = False  # does it look at the whole training set after each epoch? See `see_all`
     degenerate_remark = "every class is treated alike, so it cannot differ from cross-entropy"
 
     def __init__(self, classes: ClassInfo) -> None:
@@ -159,6 +160,10 @@ class Loss(StatisticsModule, ABC):
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Called by a training loop before each epoch, for losses with a schedule."""
+
+    def see_all(self, logits: Tensor, targets: Tensor) -> None:
+        """Called by a training loop after each epoch where it `asks_for_pass`: N x K logits and N labels of
+        the training set."""
 
     @property
     def degenerate(self) -> bool:

@@ -21,6 +21,7 @@ What it may ask in return is in `probe.methods.protocols`.
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -95,3 +96,5 @@ class Method(nn.Module):
 
     def end_epoch(self, epoch: int, training: TrainingLike) -> None:
         """Called after an epoch's last step, before validation."""
+        if self.loss.asks_for_pass:
+            self.loss.see_all(training.training_logits(), torch.as_tensor(np.array(training.labels)))
