@@ -45,8 +45,7 @@ class ClassInfo:
                 raise UserError(f"class_counts must be {num_classes} numbers, not {tuple(counts.shape)}")
             if not bool((counts >= 0).all()) or not bool((counts > 0).any()):
                 raise UserError("class_counts must be non-negative, and not all zero")
-            smallest = counts[counts > 0].min().clamp(max=1)
-            counts = torch.where(counts > 0, counts, smallest)
+            counts = filled_counts(counts)
         return cls(spec, num_classes, counts, stats)
 
     @property
@@ -248,3 +247,14 @@ def effective_weights(counts: Tensor, beta: float) -> Tensor:
     """(1 - beta) / (1 - beta^n) of the K counts, rescaled to sum K (Cui et al. 2019, as released)."""
     weights = (1 - beta) / (1 - beta**counts)
     return weights * len(counts) / weights.sum()
+
+
+def filled_counts(counts: Tensor) -> Tensor:
+    """K counts in which an empty class counts as one sample: nothing becomes infinite."""
+    return torch.where(counts > 0, counts, counts[counts > 0].min().clamp(max=1))
+
+
+def log_prior(class_counts: Any, like: Tensor) -> Tensor:
+    """log pi of K counts of any kind, in the dtype and on the device of `like`."""
+    counts = filled_counts(torch.as_tensor(class_counts, dtype=torch.float64, device="cpu"))
+    return (counts / counts.sum()).log().to(like)
