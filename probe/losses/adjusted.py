@@ -41,6 +41,11 @@ class ERM(AdjustedCrossEntropy):
     def __init__(self, classes: ClassInfo) -> None:
         super().__init__(classes, ClassAdjustment())
 
+    gives_logits = True
+
+    def margin_logits(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return logits
+
     @property
     def degenerate(self) -> bool:
         return False  # nobody expects it to differ from itself

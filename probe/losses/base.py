@@ -105,6 +105,7 @@ class Loss(StatisticsModule, ABC):
         1  # images of one class that a batch should hold, where classes are many; 1: it does not matter
     )
     ramps = False  # does its own term grow from nothing over the warm-up? See `set_strength`
+    gives_logits = False  # is it the plain mean of the cross-entropy of `margin_logits`?
     asks_for_pass = False  # does it look at the whole training set after each epoch? See `see_all`
     degenerate_remark = "every class is treated alike, so it cannot differ from cross-entropy"
 
@@ -160,6 +161,10 @@ class Loss(StatisticsModule, ABC):
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Called by a training loop before each epoch, for losses with a schedule."""
+
+    def margin_logits(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The N x K logits whose cross-entropy is a sample's loss, with its margin in them."""
+        raise NotImplementedError(f"{self.name} is more than a cross-entropy of logits")
 
     def see_all(self, logits: Tensor, targets: Tensor) -> None:
         """Called by a training loop after each epoch where it `asks_for_pass`: N x K logits and N labels of

@@ -54,3 +54,18 @@ def class_vectors(network: NetworkLike) -> Tensor:
     if "weight" not in tensors:
         raise UserError("this method needs a weight per class, and the loss's own head has none; use another")
     return tensors["weight"]
+
+
+def twin(network: NetworkLike, *, fresh: bool) -> nn.Module:
+    """A second network that is trained beside the first, with weights of its own.
+
+    It begins with the same ones; `fresh`, for networks that begin at random, draws those of every layer that
+    can be drawn again.
+    """
+    made: nn.Module = deepcopy(network)  # type: ignore[assignment]
+    if fresh:
+        for module in made.modules():
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+    return made

@@ -28,7 +28,8 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
         raise UserError(
             f"{method.name} only attracts features to class vectors, which must be fixed; use train.head=etf"
         )
-    if settings.augment.mix != "none" and not loss.soft_targets:
+    mixes = loss.soft_targets and methods.info(method.name).soft_targets
+    if settings.augment.mix != "none" and not mixes:
         raise UserError(
             f"{method.name} takes labels, and train.augment.mix={settings.augment.mix} makes probabilities; "
             "use mix=none, or a method that takes those, such as erm"
