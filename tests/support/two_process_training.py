@@ -51,12 +51,11 @@ def cases(models: Path) -> dict[str, object]:
             tiny_resnet(models / "rn"), method=everything(4), epochs=1, lr=1e-3
         ),
         "features-lff": lambda: feature_training("lff", epochs=2),
-        "vit-lff": lambda: image_training(tiny_vit(models / "vit"), "lff", epochs=1),
         "vit-ncl": lambda: image_training(
             tiny_vit(models / "vit"), "ncl", {"experts": 2, "hard": 2, "contrast": 0.5}, epochs=1
         ),
         "vit-dbm-ncl": lambda: image_training(
-            tiny_vit(models / "vit"), "dbm-ncl", {"experts": 2, "hard": 2}, epochs=1, kind="cosine"
+            tiny_vit(models / "vit"), "dbm-ncl", {"experts": 2, "hard": 2}, epochs=1, kind="cosine", lr=1e-3
         ),
         "supcon-unused-head": lambda: image_training(tiny_vit(models / "vit"), "supcon", epochs=1, clip=1.0),
     }
