@@ -5,10 +5,12 @@
 
 Each takes N x K logits (or cosines: `info(name).takes`), N targets and N x D features where it needs them,
 and returns the mean over the batch of all processes. Importing this package does not import torch.
+`probe.losses.functional` has the terms of methods that are more than a loss, on plain tensors.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from probe.losses import catalogue
@@ -54,6 +56,15 @@ def make(
 
     classes = ClassInfo.of(spec, num_classes, class_counts, stats)
     return _class_of(spec)(classes, **resolved)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """`functional` needs torch, and this package does not."""
+        if name == "functional":
+            return import_module("probe.losses.functional")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _class_of(spec: LossSpec) -> type[Loss]:

@@ -45,8 +45,7 @@ class ClassInfo:
                 raise UserError(f"class_counts must be {num_classes} numbers, not {tuple(counts.shape)}")
             if not bool((counts >= 0).all()) or not bool((counts > 0).any()):
                 raise UserError("class_counts must be non-negative, and not all zero")
-            smallest = counts[counts > 0].min().clamp(max=1)
-            counts = torch.where(counts > 0, counts, smallest)
+            counts = filled_counts(counts)
         return cls(spec, num_classes, counts, stats)
 
     @property
@@ -106,6 +105,8 @@ class Loss(StatisticsModule, ABC):
         1  # images of one class that a batch should hold, where classes are many; 1: it does not matter
     )
     ramps = False  # does its own term grow from nothing over the warm-up? See `set_strength`
+    gives_logits = False  # is it the plain mean of the cross-entropy of `margin_logits`?
+    asks_for_pass = False  # does it look at the whole training set after each epoch? See `see_all`
     degenerate_remark = "every class is treated alike, so it cannot differ from cross-entropy"
 
     def __init__(self, classes: ClassInfo) -> None:
@@ -160,6 +161,14 @@ class Loss(StatisticsModule, ABC):
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Called by a training loop before each epoch, for losses with a schedule."""
+
+    def margin_logits(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The N x K logits whose cross-entropy is a sample's loss, with its margin in them."""
+        raise NotImplementedError(f"{self.name} is more than a cross-entropy of logits")
+
+    def see_all(self, logits: Tensor, targets: Tensor) -> None:
+        """Called by a training loop after each epoch where it `asks_for_pass`: N x K logits and N labels of
+        the training set."""
 
     @property
     def degenerate(self) -> bool:
@@ -248,3 +257,14 @@ def effective_weights(counts: Tensor, beta: float) -> Tensor:
     """(1 - beta) / (1 - beta^n) of the K counts, rescaled to sum K (Cui et al. 2019, as released)."""
     weights = (1 - beta) / (1 - beta**counts)
     return weights * len(counts) / weights.sum()
+
+
+def filled_counts(counts: Tensor) -> Tensor:
+    """K counts in which an empty class counts as one sample: nothing becomes infinite."""
+    return torch.where(counts > 0, counts, counts[counts > 0].min().clamp(max=1))
+
+
+def log_prior(class_counts: Any, like: Tensor) -> Tensor:
+    """log pi of K counts of any kind, in the dtype and on the device of `like`."""
+    counts = filled_counts(torch.as_tensor(class_counts, dtype=torch.float64, device="cpu"))
+    return (counts / counts.sum()).log().to(like)

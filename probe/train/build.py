@@ -24,7 +24,12 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
     loss = methods.inner(method.name, method.params)
     if loss.takes == "cosines" and settings.head == "linear":
         raise UserError(f"{method.name} works on cosines, and a linear head has none; use train.head=cosine")
-    if settings.augment.mix != "none" and not loss.soft_targets:
+    if loss.fixed_head and settings.head in ("linear", "cosine"):
+        raise UserError(
+            f"{method.name} only attracts features to class vectors, which must be fixed; use train.head=etf"
+        )
+    mixes = loss.soft_targets and methods.info(method.name).soft_targets
+    if settings.augment.mix != "none" and not mixes:
         raise UserError(
             f"{method.name} takes labels, and train.augment.mix={settings.augment.mix} makes probabilities; "
             "use mix=none, or a method that takes those, such as erm"
@@ -81,10 +86,10 @@ def make_head(method: Method, settings: TrainConfig, *, dim: int, num_classes: i
     """The head that the settings name, or the one that the method's loss takes."""
     if method.loss.spec.owns_head:
         return OwnHead(method.loss, dim)
-    kind = settings.head
+    kind, angular = settings.head, "etf" if method.loss.spec.fixed_head else "cosine"
     if kind == "auto":
-        kind = "cosine" if method.takes == "cosines" or settings.start == "zeroshot" else "linear"
+        kind = angular if method.takes == "cosines" or settings.start == "zeroshot" else "linear"
     params: dict[str, Any] = {} if kind == "linear" else {"seed": derive_seed(seed, "head") % 2**31}
     if kind == "adapter":
-        params = {"head": "cosine", **params} if method.takes == "cosines" else {}
+        params = {"head": angular, **params} if method.takes == "cosines" else {}
     return heads.make(kind, dim, num_classes, **params)

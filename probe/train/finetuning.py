@@ -144,6 +144,7 @@ def finetune(
         labels=job.samples.labels[job.trained],
         dim=job.backbone.dim,
     )
+    method.from_scratch = recipe.from_scratch
     head = make_head(method, job.settings, dim=job.backbone.dim, num_classes=job.num_classes, seed=seed)
     job = job.starting(head)
     start = _start(job, pose)
