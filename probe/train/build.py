@@ -24,6 +24,11 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
     loss = methods.inner(method.name, method.params)
     if loss.takes == "cosines" and settings.head == "linear":
         raise UserError(f"{method.name} works on cosines, and a linear head has none; use train.head=cosine")
+    if settings.augment.mix != "none" and "views" in methods.info(method.name).needs:
+        raise UserError(
+            f"{method.name} contrasts images by their labels, and train.augment.mix={settings.augment.mix} "
+            "mixes those; use mix=none"
+        )
     if settings.augment.mix != "none" and not loss.soft_targets:
         raise UserError(
             f"{method.name} takes labels, and train.augment.mix={settings.augment.mix} makes probabilities; "
@@ -45,11 +50,12 @@ def check_recipe(recipe: Recipe) -> None:
             f"start: {recipe.train.start} needs features worth having, and {recipe.backbone.name} is trained "
             "from scratch; use train.start=random"
         )
-    if not recipe.finetune and loss.frozen == "no effect" and recipe.train.head != "adapter":
-        raise UserError(
-            f"{recipe.method.name} has no effect on frozen features: {loss.why}; "
-            "fine-tune, or use train.head=adapter"
-        )
+    for spec in (methods.info(recipe.method.name), loss):
+        if not recipe.finetune and spec.frozen == "no effect" and recipe.train.head != "adapter":
+            raise UserError(
+                f"{recipe.method.name} has no effect on frozen features: {spec.why}; "
+                "fine-tune, or use train.head=adapter"
+            )
 
 
 def make_method(
@@ -83,7 +89,8 @@ def make_head(method: Method, settings: TrainConfig, *, dim: int, num_classes: i
         return OwnHead(method.loss, dim)
     kind = settings.head
     if kind == "auto":
-        kind = "cosine" if method.takes == "cosines" or settings.start == "zeroshot" else "linear"
+        cosine = method.takes == "cosines" or settings.start == "zeroshot"
+        kind = "cosine" if cosine else method.head or "linear"
     params: dict[str, Any] = {} if kind == "linear" else {"seed": derive_seed(seed, "head") % 2**31}
     if kind == "adapter":
         params = {"head": "cosine", **params} if method.takes == "cosines" else {}
