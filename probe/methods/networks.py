@@ -32,9 +32,9 @@ class MomentumCopy(nn.Module):
     """A copy of the network and of a projection behind it, whose weights follow theirs after every step:
     copy <- m copy + (1 - m) weights.
 
-    m starts small and is `momentum` from about step 9 / (1 - momentum) on, so that the copy of a short training
-    is not its start. The copy is not trained, and saved with the method. Its batch-norms have their own
-    statistics.
+    m starts small and is `momentum` from about step 9 / (1 - momentum) on, so that the copy of a short
+    training is not its start. The copy is not trained, and saved with the method. Its batch-norms have their
+    own statistics.
     """
 
     network: Any  # a `NetworkLike` that is a module

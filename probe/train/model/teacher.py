@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from probe.heads.fitted import FittedHead
 from probe.train.model import tuned_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from backbones.backbone import Backbone
 
 
@@ -57,7 +56,7 @@ def load(folder: Path, student: Backbone, class_names: Sequence[str]) -> Teacher
     ours, theirs = student.preprocessing, backbone.preprocessing
     if (ours.size, ours.mean, ours.std) != (theirs.size, theirs.mean, theirs.std):
         raise UserError(
-            f"the teacher {folder} takes {theirs.size} pixels, normalised by {theirs.mean} and {theirs.std}; the "
-            f"student {ours.size}, by {ours.mean} and {ours.std}: they must be the same"
+            f"the teacher {folder} takes {theirs.size} pixels, normalised by {theirs.mean} and {theirs.std}; "
+            f"the student {ours.size}, by {ours.mean} and {ours.std}: they must be the same"
         )
     return Teacher(backbone, head)
