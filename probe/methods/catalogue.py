@@ -13,25 +13,9 @@ from typing import Any
 from probe import losses, plugins
 from probe.errors import UserError, nearest
 from probe.losses.spec import LossSpec, Parameter
-from probe.recipe.grammar import INNER
-
-LOSS = Parameter(INNER, "erm", "the loss inside: a name, or a mapping with its parameters")
-
-
-class MethodSpec(LossSpec):
-    """One row of the table: a method around a loss.
-
-    `implementation` is a subclass of `probe.methods.base.Method`, or "package.module:Class" (built in:
-    "module:Class"). It is called as `Class(loss, **parameters)`, with `counts` (K class counts) if `needs`
-    says "counts". The parameter `loss` is added to those that are given. `takes`, `frozen` and `owns_head`
-    are those of the loss inside.
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if INNER not in self.defaults:
-            object.__setattr__(self, "parameters", (*self.parameters, LOSS))
-
+from probe.methods.contrast_rows import CONTRAST_ROWS
+from probe.methods.spec import MethodSpec
+from probe.recipe.grammar import INNER, parse
 
 EXPERTS = (
     Parameter("experts", 3, "networks that are trained together; the first is kept", 1),
@@ -120,6 +104,7 @@ METHODS: tuple[MethodSpec, ...] = (
         soft_targets=True,
     ),
     *TWO_OR_MORE_NETWORKS,
+    *CONTRAST_ROWS,
 )
 
 _BUILT_IN = {spec.name: spec for spec in METHODS}
@@ -212,13 +197,13 @@ def versions(name: str, given: Mapping[str, Any]) -> dict[str, int]:
     may be ranges.
     """
     inside = given.get(INNER, info(name).defaults.get(INNER)) if wraps(name) else None
-    loss = inside.get("name") if isinstance(inside, Mapping) else inside
+    loss = inside.get("name") if isinstance(inside, Mapping) else inside and parse(inside)["name"]
     used = {key: info(key) for key in (name, loss) if key is not None}
     return {key: spec.version for key, spec in used.items() if spec.version != 1}
 
 
 def _loss_of(method: str, given: Any) -> tuple[str, dict[str, Any]]:
-    content = {"name": given} if isinstance(given, str) else given
+    content = parse(given) if isinstance(given, str) else given
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
         raise UserError(f"{method}: loss must be a loss's name, or a mapping with its name and parameters")
     if wraps(content["name"]):
