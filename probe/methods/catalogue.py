@@ -16,6 +16,15 @@ from probe.losses.spec import LossSpec, Parameter
 from probe.recipe.grammar import INNER
 
 LOSS = Parameter(INNER, "erm", "the loss inside: a name, or a mapping with its parameters")
+FIRST_STAGE = "first stage"  # what a row needs that changes a finished head
+FIRST = Parameter(
+    "first", None, "a run folder whose head and encoder are the first stage; none: the loss, solved"
+)
+NOT_TRAINED = (
+    "a second stage changes a finished head and trains nothing; leave --finetune and --solver sgd out, and "
+    "name the trained run with method.first"
+)
+KANG20 = "Kang et al., Decoupling Representation and Classifier, ICLR 2020"
 
 
 class MethodSpec(LossSpec):
@@ -56,8 +65,15 @@ METHODS: tuple[MethodSpec, ...] = (
         (
             Parameter("first_epochs", 5, "epochs of the first stage, whose errors are counted", 1),
             Parameter("up", 5, "how often an error appears in an epoch of the second stage", 1),
+            Parameter(
+                "errors",
+                "training",
+                "exact solver: of the first stage on its own images, or on images held out from it",
+                choices=("training", "crossfit"),
+            ),
         ),
-        why="two trainings in a row; without errors in the first the second is the plain one",
+        frozen="exact",
+        why="two solves in a row; without errors in the first the second is the plain one",
         balanced="unchanged: it uses errors, not counts",
         soft_targets=True,
     ),
@@ -74,6 +90,67 @@ METHODS: tuple[MethodSpec, ...] = (
         why="a schedule; at the optimum of a convex probe only the last phase matters",
         balanced="exactly its inner loss",
         soft_targets=True,
+    ),
+    MethodSpec(
+        "crt",
+        "classifier re-training",
+        KANG20,
+        "second_stage:SecondStage",
+        (FIRST,),
+        needs=("counts", FIRST_STAGE),
+        frozen="exact",
+        why="a new head of the loss, in which every class counts alike",
+        balanced="exactly its inner loss",
+    ),
+    MethodSpec(
+        "lws",
+        "learnable weight scaling",
+        KANG20,
+        "second_stage:SecondStage",
+        (Parameter("pull", 0.01, "of the scales towards 1, which keeps them finite (ours)", 1e-6), FIRST),
+        needs=("counts", FIRST_STAGE),
+        frozen="exact",
+        why="one scale for each class, a convex problem in K numbers",
+        balanced="not its first stage: the scales are learnt all the same",
+    ),
+    MethodSpec(
+        "tau-norm",
+        "tau-normalised classifier",
+        KANG20,
+        "second_stage:SecondStage",
+        (
+            Parameter(
+                "tau", None, "power of the weights' lengths; none: 0 to 2, chosen by held-out images", 0
+            ),
+            Parameter("centre", True, "take features from the mean of the class means; false: as published"),
+            FIRST,
+        ),
+        needs=(FIRST_STAGE,),
+        frozen="exact",
+        why="the first head's weights divided by |w|^tau, without a bias",
+        balanced="not its first stage: lengths of weights differ there too",
+    ),
+    MethodSpec(
+        "la-posthoc",
+        "logit adjustment of a trained head",
+        "Menon et al., Long-Tail Learning via Logit Adjustment, ICLR 2021",
+        "second_stage:SecondStage",
+        (Parameter("tau", 1.0, "how much of log prior is subtracted"), FIRST),
+        needs=("counts", FIRST_STAGE),
+        frozen="exact",
+        why="the first head's scores, shifted",
+        balanced="exactly its first stage",
+    ),
+    MethodSpec(
+        "temperature",
+        "temperature scaling",
+        "Guo et al., On Calibration of Modern Neural Networks, ICML 2017",
+        "second_stage:SecondStage",
+        (FIRST,),
+        needs=(FIRST_STAGE,),
+        frozen="exact",
+        why="the first head's scores divided by one number: predictions stay, probabilities change",
+        balanced="unchanged: it uses no counts",
     ),
 )
 
@@ -129,6 +206,12 @@ def info(name: str) -> LossSpec:
 def wraps(name: str) -> bool:
     """Is this a method around a loss, and not a loss itself?"""
     return _find(name) is not None
+
+
+def is_second_stage(name: str) -> bool:
+    """Does it change a finished head, so that nothing is trained?"""
+    spec = _find(name)
+    return spec is not None and FIRST_STAGE in spec.needs
 
 
 def is_built_in(spec: LossSpec) -> bool:
