@@ -1,4 +1,4 @@
-"""Second stages in the catalogue: they act on a finished head, and `probe.probing.second_stage` solves them."""
+"""Second stages in the catalogue: they act on a finished head; `probe.probing.second_stage` solves them."""
 
 from __future__ import annotations
 

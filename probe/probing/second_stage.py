@@ -277,7 +277,7 @@ class OnHead(SecondStage, ABC):
 
 
 class TauNorm(OnHead):
-    """w_k / |w_k|^tau without a bias (Kang et al. 2020): tau 0 keeps the weights, tau 1 gives them unit length.
+    """w_k / |w_k|^tau without a bias (Kang et al. 2020): tau 0 keeps the weights, 1 gives them unit length.
 
     With `centre` the features are taken from the mean of the class means: pooled features of a network share
     a large direction, and a free bias balances it. As published (centre false), a probe without its bias is

@@ -66,7 +66,7 @@ class FirstStage:
 
     @property
     def saw_holdout(self) -> bool:
-        """Has it learnt from the images that would validate? All do, but trainings that keep the best epoch."""
+        """Has it learnt from the images that would validate? All but trainings that keep the best epoch."""
         return not (self.recipe.trains and self.recipe.train.selects)
 
     def backbone(self, device: str) -> Backbone:
@@ -90,7 +90,7 @@ class FirstStage:
             )
         if recipe.data.val_fraction != self.recipe.data.val_fraction:
             raise UserError(
-                f"method.first: {self.name} held out {self.recipe.data.val_fraction:g} of the training images; "
+                f"method.first: {self.name} held out another part of the training images; "
                 f"say data.val_fraction={self.recipe.data.val_fraction:g}"
             )
 

@@ -115,7 +115,7 @@ class Exact(Strategy):
             return 1  # its first seed is stored, and the images that were held out from it
         validates = solver.name in ("lbfgs", "ridge") and (solver.l2 is None or selecting.acts(self.recipe))
         if first_stage.is_exact(self.recipe.method):
-            stage = first_stage.settings(self.recipe.method)
+            stage = first_stage.settings(selecting.points(self.recipe)[0])
             validates = validates or second_stage.STAGES[stage.name].chooses(stage.params)
         official = "val" in inputs.features
         if official and selecting.acts(self.recipe):  # folds, which a seed deals out, where it has few images

@@ -24,11 +24,6 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
     loss = methods.inner(method.name, method.params)
     if loss.takes == "cosines" and settings.head == "linear":
         raise UserError(f"{method.name} works on cosines, and a linear head has none; use train.head=cosine")
-    if settings.augment.mix != "none" and not loss.soft_targets:
-        raise UserError(
-            f"{method.name} takes labels, and train.augment.mix={settings.augment.mix} makes probabilities; "
-            "use mix=none, or a method that takes those, such as erm"
-        )
     if "gradients" in methods.info(method.name).needs and deepspeed_config.asked() is not None:
         raise UserError(f"{method.name}: {deepspeed_config.NO_GRADIENTS}")
     if settings.start == "probe" and settings.head in ("cosine", "etf"):

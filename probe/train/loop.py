@@ -229,7 +229,9 @@ class Training:
         for number, (batch, share) in enumerate(zip(batches, shares, strict=True), first):
             position = (self.seed, epoch, number, self.rank)
             parts = [
-                self._mixed(next(loaded).to(self.device), (*position, "mix", i)) for i in range(len(share))
+                # the same share and box on every process: a joint loss mixes by one number
+                self._mixed(next(loaded).to(self.device), (self.seed, epoch, number, 0, "mix", i))
+                for i in range(len(share))
             ]
             yield self.make_step(parts, sampler.weights(len(batch)), position, len(batch))
 

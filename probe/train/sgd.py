@@ -244,9 +244,9 @@ class FrozenLoss(AdjustedCrossEntropy):
         super().__init__(ClassInfo(loss.spec, loss.num_classes, None, None), single)
 
     def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
-        if collectives.processes() == 1:
+        if collectives.processes() == 1 and self.class_weights is None:
             return self.adjustment().cross_entropy(logits, targets)
-        return collectives.mean(*self.losses(logits, targets))
+        return self.weighted_mean(*self.losses(logits, targets), targets)
 
 
 def frozen_loss(loss: Loss) -> Loss:

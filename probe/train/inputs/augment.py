@@ -107,6 +107,9 @@ def mixer(settings: AugmentConfig, num_classes: int) -> Callable[[Batch], Batch]
     def mix(batch: Batch) -> Batch:
         way = ways[int(torch.randint(len(ways), ())) if len(ways) > 1 else 0]
         inputs, targets = way(batch.inputs, batch.targets)
-        return replace(batch, views=(inputs,), targets=targets)
+        # Both roll the batch by one: image i is mixed with the one before it.
+        return replace(
+            batch, views=(inputs,), targets=targets, mixed=(batch.targets, batch.targets.roll(1, 0))
+        )
 
     return mix
