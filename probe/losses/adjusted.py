@@ -75,7 +75,17 @@ class EffectiveFrequency(AdjustedCrossEntropy):
         ef = torch.as_tensor(frequency, dtype=torch.float64, device="cpu")
         if ef.shape != (classes.num_classes,) or not bool((ef > 0).all()):
             raise UserError(f"{classes.spec.name}: frequency must be {classes.num_classes} positive numbers")
-        super().__init__(classes, ClassAdjustment(shift=tau * (ef / ef.sum()).log()))
+        super().__init__(classes, ClassAdjustment())
+        self.tau = tau
+        self.register_buffer("frequency", ef.clone())  # saved: a training may measure it again
+
+    frequency: Tensor
+
+    def take_frequency(self, frequency: Tensor) -> None:
+        self.frequency.copy_(frequency)
+
+    def adjustment(self) -> ClassAdjustment:
+        return ClassAdjustment(shift=self.tau * (self.frequency / self.frequency.sum()).log())
 
 
 class LinearLDAM(AdjustedCrossEntropy):

@@ -105,6 +105,7 @@ class Loss(StatisticsModule, ABC):
     together = (
         1  # images of one class that a batch should hold, where classes are many; 1: it does not matter
     )
+    measures_frequency = False  # is `take_frequency` wanted? Set by a training that has images held out
     ramps = False  # does its own term grow from nothing over the warm-up? See `set_strength`
     degenerate_remark = "every class is treated alike, so it cannot differ from cross-entropy"
 
@@ -162,6 +163,10 @@ class Loss(StatisticsModule, ABC):
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Called by a training loop before each epoch, for losses with a schedule."""
+
+    def take_frequency(self, frequency: Tensor) -> None:
+        """Go on with these effective frequencies (K), of the network as it is after the warm-up; for losses
+        that have `frequency` and were not given one."""
 
     @property
     def degenerate(self) -> bool:

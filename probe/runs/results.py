@@ -18,14 +18,13 @@ from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagn
 from probe.evaluation.groups import Ranking
 from probe.evaluation.summary import Groups, gain_over, summarise
 from probe.heads.fitted import FittedHead
+from probe.probing.post_hoc import calibration
 from probe.probing.problem import Fit
-from probe.probing.second_stage import calibration
 from probe.runs import reference
 from probe.runs.experiment import Experiment
 from probe.runs.metadata import describe, remarks_and_margins
 from probe.runs.reference import ERM, PROBE
 from probe.runs.training_summary import course
-
 
 FIRST = "first stage"  # what its predictions are called beside those of the second
 

@@ -176,10 +176,12 @@ class Trained(Strategy):
     """By gradient steps: every seed has an initialisation and a log of its own."""
 
     def check(self) -> None:
+        from probe.train import frequency
         from probe.train.build import check_recipe
 
         check_trained(self.recipe.method)
         selecting.check(self.recipe)
+        frequency.check(self.recipe)
         check_all(partial(check_recipe, recipe) for recipe in selecting.recipes(self.recipe))
 
     def seeds(self, inputs: RunInputs) -> int:

@@ -24,7 +24,7 @@ from probe.evaluation.metrics import score
 from probe.methods.base import Method
 from probe.recipe.train_settings import TrainConfig
 from probe.system.progress import bar
-from probe.train import class_pass, optim
+from probe.train import class_pass, frequency, optim
 from probe.train.checkpoint import Checkpoints
 from probe.train.ema import WeightEMA
 from probe.train.evaluate import logits
@@ -204,6 +204,7 @@ class Training:
             self._pause()
         advance(waiting)
         self.method.end_epoch(epoch, self)
+        frequency.measure(self, stage, epoch)
         self._end_epoch()
 
     def _step(self, step: Step, lr: float) -> float:

@@ -14,10 +14,11 @@ from probe.heads import fitted
 from probe.heads.fitted import FittedHead, OnScaled
 from probe.losses import functional
 from probe.probing import exact, second_stage
+from probe.probing.post_hoc import TAUS
 from probe.probing.problem import ProbeProblem
-from probe.probing.second_stage import FirstHead, StageSettings
 from probe.probing.selection import Selector
 from probe.probing.settings import ExactSolver, LossChoice
+from probe.probing.stage import FirstHead, StageSettings
 
 COUNTS = (60, 30, 12, 6)
 SOLVER = ExactSolver(l2=0.7, tol=1e-12)
@@ -116,7 +117,7 @@ def test_tau_is_chosen_by_a_head_that_has_not_seen_the_holdout():
     p, held = problem(), holdout(problem())
     made = second_stage.fit(p, stage("tau-norm"), SOLVER, held)
     tried = dict(map(tuple, made.record["tau_validation"]))
-    assert list(tried) == list(second_stage.TAUS)
+    assert list(tried) == list(TAUS)
     kept = p.only(np.setdiff1d(np.arange(p.images), held))
     for tau in (0.0, 1.0, 2.0):
         alone = second_stage.fit(kept, stage("tau-norm", tau=tau), SOLVER, NONE)

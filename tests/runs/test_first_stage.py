@@ -7,7 +7,6 @@ import shutil
 import pytest
 import torch
 
-import probe.runs.inputs
 from probe import recipe
 from probe.errors import UserError
 from probe.heads import fitted
@@ -121,8 +120,8 @@ def test_a_stored_second_stage_is_stale_once_its_first_stage_is_another(vit, col
     assert "weights" in Present(cache).change(r, changed)
 
 
-def test_jtt_and_second_stages_are_solved_without_a_run_too(colours, cache, tmp_path):
-    base = {"backbone": {"name": "effnet-lite0", "image_size": 32}, "data": str(colours)}
+def test_jtt_and_second_stages_are_solved_without_a_run_too(vit, colours, cache, tmp_path):
+    base = {"backbone": vit, "data": str(colours)}
     for method in ("jtt(errors=crossfit)", "tau-norm(mr2, tau=[0.5, 1])"):
         result = run(recipe.build({**base, "method": method}), cache=cache, out=tmp_path).result
         assert result["test"]["top1"] > 0.6
