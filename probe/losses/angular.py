@@ -21,6 +21,8 @@ from probe.losses.base import ClassInfo, MeanLoss, effective_weights
 class Angular(MeanLoss, ABC):
     """CE of scale x (cosines, with the true one replaced by psi)."""
 
+    gives_logits = True
+
     def __init__(self, classes: ClassInfo, *, scale: float) -> None:
         super().__init__(classes)
         self.scale = scale
@@ -29,14 +31,15 @@ class Angular(MeanLoss, ABC):
     def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
         """What the true class's cosine (N) becomes."""
 
-    def logits(self, cosines: Tensor, targets: Tensor) -> Tensor:
+    def margin_logits(self, logits: Tensor, targets: Tensor) -> Tensor:
         """N x K logits of N x K cosines."""
+        cosines = logits
         true = targets.unsqueeze(1)
         psi = self.psi(cosines.gather(1, true).squeeze(1), targets, cosines)
         return self.scale * cosines.scatter(1, true, psi.unsqueeze(1))
 
     def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        return F.cross_entropy(self.logits(logits, targets), targets, reduction="none"), None
+        return F.cross_entropy(self.margin_logits(logits, targets), targets, reduction="none"), None
 
 
 class CosFace(Angular):
@@ -125,6 +128,7 @@ class DBM(Angular):
         super().__init__(classes, scale=scale)
         counts = classes.required_counts
         self.positives = positives
+        self.gives_logits = base == "ce"  # weights and priors are more than a margin
         self.register_buffer("class_margins", margin * (counts / counts.min()).pow(-tau), persistent=False)
         weights = effective_weights(counts, beta) if base == "cb" else None
         shift = classes.prior.log() if base == "bs" else None
@@ -142,11 +146,25 @@ class DBM(Angular):
         return turned(cosine, class_margin + instance_margin)
 
     def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        logits = self.logits(logits, targets)
+        logits = self.margin_logits(logits, targets)
         if self.shift is not None:
             logits = logits + self.shift.to(logits)
         losses = F.cross_entropy(logits, targets, reduction="none")
         return losses, None if self.weights is None else self.weights.to(losses)[targets]
+
+
+class DotRegression(MeanLoss):
+    """weight (cos_y - 1)^2: features turn to their class's vector of a fixed simplex (Yang et al. 2022).
+
+    It only attracts, so it is for class vectors that are not trained.
+    """
+
+    def __init__(self, classes: ClassInfo, *, weight: float = 0.5) -> None:
+        super().__init__(classes)
+        self.weight = weight
+
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self.weight * (logits.gather(1, targets.unsqueeze(1)).squeeze(1) - 1).square(), None
 
 
 def turned(cosine: Tensor, margin: Tensor) -> Tensor:

@@ -107,6 +107,8 @@ class Loss(StatisticsModule, ABC):
     )
     measures_frequency = False  # is `take_frequency` wanted? Set by a training that has images held out
     ramps = False  # does its own term grow from nothing over the warm-up? See `set_strength`
+    gives_logits = False  # is it the plain mean of the cross-entropy of `margin_logits`?
+    asks_for_pass = False  # does it look at the whole training set after each epoch? See `see_all`
     degenerate_remark = "every class is treated alike, so it cannot differ from cross-entropy"
 
     def __init__(self, classes: ClassInfo) -> None:
@@ -167,6 +169,14 @@ class Loss(StatisticsModule, ABC):
     def take_frequency(self, frequency: Tensor) -> None:
         """Go on with these effective frequencies (K), of the network as it is after the warm-up; for losses
         that have `frequency` and were not given one."""
+
+    def margin_logits(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The N x K logits whose cross-entropy is a sample's loss, with its margin in them."""
+        raise NotImplementedError(f"{self.name} is more than a cross-entropy of logits")
+
+    def see_all(self, logits: Tensor, targets: Tensor) -> None:
+        """Called by a training loop after each epoch where it `asks_for_pass`: N x K logits and N labels of
+        the training set."""
 
     @property
     def degenerate(self) -> bool:

@@ -12,14 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from probe.errors import UserError, nearest
+from probe.losses.long_tail_rows import BETA, CONSTANT, CUI19, LONG_TAIL_ROWS
 from probe.losses.margin_rows import MARGIN_ROWS, UNIT
 from probe.losses.spec import FEATURE_SIZE, HELD_OUT_FREQUENCY, LossSpec, Parameter
 
 CAO19 = "Cao et al., Learning Imbalanced Datasets with LDAM Loss, NeurIPS 2019"
-CUI19 = "Cui et al., Class-Balanced Loss, CVPR 2019"
 COSINE = "acts, but a cosine head is not convex: train it by SGD"
-CONSTANT = "its term is constant without a trainable encoder or adapter: the probe is plain cross-entropy"
-BETA = Parameter("beta", 0.9999, "effective-number rate: 0 is plain, towards 1 is 1/count", 0, 0.9999999)
 SCALE = Parameter("scale", 30.0, "factor on the cosines before the softmax", 1e-6)
 
 # fmt: off
@@ -79,8 +77,11 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("frequency", None, "K numbers: mean held-out probability of each class's own samples",
                       role=HELD_OUT_FREQUENCY),
             Parameter("tau", 1.0, "how much of log frequency is added"),
+            Parameter("form", "prior", "frequencies as the prior of a logit adjustment, or as class sizes "
+                      "that give class-balanced weights", choices=("prior", "weights")),
+            Parameter("beta", 0.9999, "form=weights: effective-number rate", 0, 0.9999999),
         ),
-        frozen="exact", why="logit adjustment with the effective frequency as prior",
+        frozen="exact", why="logit adjustment with the effective frequency as prior, or weights by it",
         balanced="unchanged: it uses held-out difficulty, not counts; equal frequencies give cross-entropy",
         soft_targets=True,
     ),
@@ -221,6 +222,7 @@ LOSSES: tuple[LossSpec, ...] = (
         balanced="cross-entropy plus the term with one epsilon",
     ),
     *MARGIN_ROWS,
+    *LONG_TAIL_ROWS,
     LossSpec(
         "dro", "distributionally robust optimisation over classes",
         "Sagawa et al., Distributionally Robust Neural Networks, ICLR 2020", "class_dro:DRO",
@@ -238,7 +240,9 @@ LOSSES: tuple[LossSpec, ...] = (
         "Jung et al., Re-weighting Based Group Fairness Regularization, ICLR 2023", "class_dro:FairDRO",
         (
             Parameter("rho", 0.5, "radius of the ball; weights stay positive up to 1 / (2 (K - 1))", 0),
-            Parameter("every", "batch", "when the weights move", choices=("batch", "epoch")),
+            Parameter("every", "batch", "when the weights move: by each batch, once an epoch by its batches, "
+                      "or once an epoch by a pass over the training set, as released",
+                      choices=("batch", "epoch", "pass")),
             Parameter("schedule", "linear", "how the step falls over epochs",
                       choices=("linear", "cosine", "constant")),
             Parameter("project", True, "keep the weights on the simplex"),

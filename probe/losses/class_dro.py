@@ -49,24 +49,28 @@ class ClassWeighted(Loss, ABC):
         return False  # equal weights are where it starts, not what it does
 
     @abstractmethod
-    def move(self, class_losses: Tensor, present: Tensor) -> None:
-        """One step of the weights, given this batch's K class losses and which classes it holds."""
+    def move(self, class_losses: Tensor, counts: Tensor) -> None:
+        """One step of the weights, given this batch's K class losses and how many samples each class has."""
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
-        class_losses, present = self.class_losses(logits, targets)
+        class_losses, counts = self.class_losses(logits, targets)
         self.follow(logits.dtype)
         if self.training:
             with torch.no_grad():
-                self.move(class_losses.detach().to(self.weights), present)
+                self.move(class_losses.detach().to(self.weights), counts)
         return (self.weights.to(class_losses) * class_losses).sum()
 
     def class_losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """L_k over the batch of all processes (K), and which classes it holds."""
+        """L_k over the batch of all processes (K), and the K numbers of samples."""
+        sums, count = self.class_sums(logits, targets)
+        sums, count = collectives.total(sums), collectives.total(count)
+        return sums / count.clamp(min=1), count
+
+    def class_sums(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Summed cross-entropy and number of the samples of each class (K each)."""
         losses = F.cross_entropy(logits, targets, reduction="none")
         sums = losses.new_zeros(self.num_classes).index_add(0, targets, losses)
-        count = torch.zeros_like(sums).index_add(0, targets, torch.ones_like(losses))
-        sums, count = collectives.total(sums), collectives.total(count)
-        return sums / count.clamp(min=1), count > 0
+        return sums, torch.zeros_like(sums).index_add(0, targets, torch.ones_like(losses))
 
 
 class DRO(ClassWeighted):
@@ -114,8 +118,8 @@ class DRO(ClassWeighted):
             )
         return said
 
-    def move(self, class_losses: Tensor, present: Tensor) -> None:
-        q = self.weights
+    def move(self, class_losses: Tensor, counts: Tensor) -> None:
+        q, present = self.weights, counts > 0
         score = q.log() + self.eta * (class_losses + self.offset.to(q))
         share = q[present].sum()
         self.weights = torch.where(present, share * score.masked_fill(~present, -torch.inf).softmax(0), q)
@@ -127,15 +131,16 @@ class FairDRO(ClassWeighted):
         q_k = 1/K + sqrt(2 rho/K) (L_k - mean L)/|L - mean L|,
 
     so that sum q L = mean L + sqrt(2 rho) std L. The weights move towards it by a step that falls from 1 over
-    the epochs: with every batch (the last known losses of all classes), or, as released, once an epoch, from
-    the epoch's mean class losses. Above rho = 1/(2 (K - 1)) weights can turn negative and would reward
-    errors; `project` puts them back on the simplex.
+    the epochs: with every batch (the last known losses of all classes), or once an epoch, from the class
+    losses over the epoch's batches or, as released, over a pass of the training set. Above rho =
+    1/(2 (K - 1)) weights can turn negative and would reward errors; `project` puts them back on the simplex.
     """
 
     latest: Tensor
     known: Tensor
     epoch_sums: Tensor
     epoch_counts: Tensor
+    epoch: Tensor  # that the sums belong to
 
     def __init__(
         self,
@@ -148,34 +153,46 @@ class FairDRO(ClassWeighted):
     ) -> None:
         super().__init__(classes)
         self.rho, self.every, self.schedule, self.project = rho, every, schedule, project
+        self.asks_for_pass = every == "pass"
         self.step = 1.0
         k = classes.num_classes
         self.register_buffer("latest", torch.zeros(k))
         self.register_buffer("known", torch.zeros(k, dtype=torch.bool))
         self.register_buffer("epoch_sums", torch.zeros(k))
         self.register_buffer("epoch_counts", torch.zeros(k))
+        self.register_buffer("epoch", torch.tensor(-1))
 
     @torch.no_grad()
     def start_epoch(self, epoch: int, epochs: int) -> None:
-        """Set the step for this epoch; with `every="epoch"`, move the weights by what the last one showed."""
+        """Set the step for this epoch; once an epoch, move the weights by what the last one showed."""
         done = epoch / max(1, epochs)
         self.step = SCHEDULES[self.schedule](done)
         seen = self.epoch_counts > 0
-        if self.every == "epoch" and bool(seen.any()):
+        if self.every != "batch" and epoch != int(self.epoch) and bool(seen.any()):
             self.latest = torch.where(seen, self.epoch_sums / self.epoch_counts.clamp(min=1), self.latest)
             self.known = self.known | seen
             self._approach()
             self.epoch_sums = torch.zeros_like(self.epoch_sums)
             self.epoch_counts = torch.zeros_like(self.epoch_counts)
+        self.epoch = torch.full_like(self.epoch, epoch)  # one that is resumed does not move them again
 
-    def move(self, class_losses: Tensor, present: Tensor) -> None:
-        if self.every == "epoch":
-            self.epoch_sums = self.epoch_sums + torch.where(present, class_losses, 0)
-            self.epoch_counts = self.epoch_counts + present.to(self.epoch_counts)
-            return
-        self.latest = torch.where(present, class_losses, self.latest)
-        self.known = self.known | present
-        self._approach()
+    @torch.no_grad()
+    def see_all(self, logits: Tensor, targets: Tensor) -> None:
+        """The class losses that the next epoch's weights follow."""
+        self.follow(logits.dtype)
+        sums, counts = self.class_sums(logits, targets)
+        self.epoch_sums, self.epoch_counts = sums.to(self.epoch_sums), counts.to(self.epoch_counts)
+
+    def move(self, class_losses: Tensor, counts: Tensor) -> None:
+        if self.every == "batch":
+            present = counts > 0
+            self.latest = torch.where(present, class_losses, self.latest)
+            self.known = self.known | present
+            self._approach()
+        elif self.every == "epoch":
+            counts = counts.to(self.epoch_counts)
+            self.epoch_sums = self.epoch_sums + counts * class_losses
+            self.epoch_counts = self.epoch_counts + counts
 
     def _approach(self) -> None:
         # A class without a known loss stands at the mean, so it neither gains nor loses weight.

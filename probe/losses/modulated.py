@@ -6,6 +6,7 @@ probability targets mean the expected loss over the label: sum_k t_k f(log p_k).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -60,6 +61,28 @@ class ClassBalancedFocal(Focal):
     def by_class(self, values: Tensor, targets: Tensor | None = None) -> Tensor:
         weights = self.weights.to(values)
         return values * (weights if targets is None else weights[targets])
+
+
+class ClassBalancedFocalSigmoid(ClassBalancedFocal):
+    """w_y sum_k -(1 - q_k)^gamma log q_k, divided by N; q_y = sigmoid(z_y), q_k = 1 - sigmoid(z_k) else.
+
+    The original of Cui et al.: K binary problems, all weighted by the true class. It starts the last layer's
+    bias at a small probability of every class; `prior` does that by a constant added to all logits.
+    """
+
+    def __init__(
+        self, classes: ClassInfo, *, beta: float = 0.9999, gamma: float = 1.0, prior: float = 0.5
+    ) -> None:
+        super().__init__(classes, beta=beta, gamma=gamma)
+        self.start = math.log(prior / (1 - prior))
+
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        logits = logits + self.start
+        if not targets.is_floating_point():
+            targets = F.one_hot(targets, self.num_classes)
+        share = self.by_class(targets.to(logits))  # of the loss with each class as the true one
+        true, false = self.shape(F.logsigmoid(logits)), self.shape(F.logsigmoid(-logits))
+        return (share * true + (share.sum(1, keepdim=True) - share) * false).sum(1), None
 
 
 class GCE(Modulated):

@@ -42,6 +42,50 @@ class MethodSpec(LossSpec):
             object.__setattr__(self, "parameters", (*self.parameters, LOSS))
 
 
+EXPERTS = (
+    Parameter("experts", 3, "networks that are trained together; the first is kept", 1),
+    Parameter("hard", None, "classes of the hard set, the true one included; none: 30 % of them", 1),
+    Parameter("factor", 0.6, "weight of what experts learn from each other", 0),
+    Parameter("contrast", 0.0, "weight of a MoCo loss for each expert; 1 as published for CIFAR", 0),
+)
+
+TWO_OR_MORE_NETWORKS: tuple[MethodSpec, ...] = (
+    MethodSpec(
+        "lff",
+        "learning from failure",
+        "Nam et al., Learning from Failure, NeurIPS 2020",
+        "lff:LfF",
+        (
+            Parameter(
+                "q", 0.7, "of the twin's generalised cross-entropy: how much it trusts easy samples", 1e-6, 1
+            ),
+            Parameter("ema", 0.7, "memory of a sample's losses", 0, 0.9999999),
+        ),
+        why="a second head beside the first; two heads on one convex problem differ little",
+        balanced="unchanged: it uses losses, not counts",
+    ),
+    MethodSpec(
+        "ncl",
+        "nested collaborative learning",
+        "Li et al., Nested Collaborative Learning, CVPR 2022",
+        "ncl:NCL",
+        EXPERTS,
+        needs=("counts",),
+        why="needs several views and encoders: fine-tune",
+        balanced="cross-entropy in the place of balanced softmax",
+    ),
+    MethodSpec(
+        "dbm-ncl",
+        "nested collaborative learning with the difficulty-aware margin",
+        "Son et al., Difficulty-aware Balancing Margin Loss, AAAI 2025",
+        "ncl:NCL",
+        (*EXPERTS, Parameter(INNER, "dbm", "the loss inside, which gives the experts' logits")),
+        needs=("counts",),
+        why="needs several views and encoders: fine-tune",
+        balanced="one margin for all classes, and no prior",
+    ),
+)
+
 METHODS: tuple[MethodSpec, ...] = (
     MethodSpec(
         "sam",
@@ -152,6 +196,7 @@ METHODS: tuple[MethodSpec, ...] = (
         why="the first head's scores divided by one number: predictions stay, probabilities change",
         balanced="unchanged: it uses no counts",
     ),
+    *TWO_OR_MORE_NETWORKS,
 )
 
 _BUILT_IN = {spec.name: spec for spec in METHODS}

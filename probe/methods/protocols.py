@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -29,13 +29,19 @@ class NetworkLike(Protocol):
     def parts(self, inputs: Tensor, takes: str) -> tuple[Tensor, Tensor]:
         """n x K logits or cosines (`takes`), and the n x D features that representation terms see."""
 
+    def embedded(self, inputs: Tensor) -> Tensor:
+        """n x D: what the classifier is applied to, `head.scores(embedded, takes)`."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Of encoder and head."""
+
 
 class BatchLike(Protocol):
     """A micro-batch of n samples on the device."""
 
     @property
     def views(self) -> Sequence[Tensor]:
-        """As many random views of the samples as the method asks for, each n x ..."""
+        """The random views that the method asks for, each n x ...; on cached features the first one only."""
 
     @property
     def inputs(self) -> Tensor:
@@ -101,6 +107,21 @@ class TrainingLike(Protocol):
 
     def restart(self) -> None:
         """Give the network its weights at step 0; the optimiser and the averaged weights start again too."""
+
+    def restart_head(self) -> None:
+        """Go on with the kept weights (averaged, where they are) and a classifier that begins at the class
+        means of the training set; the optimiser and the averaged weights start again."""
+
+
+class TeacherLike(Protocol):
+    """A trained network that stays as it is."""
+
+    @property
+    def dim(self) -> int:
+        """D of its features."""
+
+    def __call__(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """n x D features and n x K logits, without gradient."""
 
 
 TotalNorm = Callable[[Sequence[Tensor]], Tensor]

@@ -24,6 +24,16 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
     loss = methods.inner(method.name, method.params)
     if loss.takes == "cosines" and settings.head == "linear":
         raise UserError(f"{method.name} works on cosines, and a linear head has none; use train.head=cosine")
+    if loss.fixed_head and settings.head in ("linear", "cosine"):
+        raise UserError(
+            f"{method.name} only attracts features to class vectors, which must be fixed; use train.head=etf"
+        )
+    mixes = methods.info(method.name).soft_targets or not methods.catalogue.wraps(method.name)
+    if settings.augment.mix != "none" and not mixes:  # a loss by itself takes them (`Loss.mixed`)
+        raise UserError(
+            f"{method.name} takes labels, and train.augment.mix={settings.augment.mix} makes probabilities; "
+            "use mix=none, or a method that takes those, such as erm"
+        )
     if "gradients" in methods.info(method.name).needs and deepspeed_config.asked() is not None:
         raise UserError(f"{method.name}: {deepspeed_config.NO_GRADIENTS}")
     if settings.start == "probe" and settings.head in ("cosine", "etf"):
@@ -76,10 +86,10 @@ def make_head(method: Method, settings: TrainConfig, *, dim: int, num_classes: i
     """The head that the settings name, or the one that the method's loss takes."""
     if method.loss.spec.owns_head:
         return OwnHead(method.loss, dim)
-    kind = settings.head
+    kind, angular = settings.head, "etf" if method.loss.spec.fixed_head else "cosine"
     if kind == "auto":
-        kind = "cosine" if method.takes == "cosines" or settings.start == "zeroshot" else "linear"
+        kind = angular if method.takes == "cosines" or settings.start == "zeroshot" else "linear"
     params: dict[str, Any] = {} if kind == "linear" else {"seed": derive_seed(seed, "head") % 2**31}
     if kind == "adapter":
-        params = {"head": "cosine", **params} if method.takes == "cosines" else {}
+        params = {"head": angular, **params} if method.takes == "cosines" else {}
     return heads.make(kind, dim, num_classes, **params)

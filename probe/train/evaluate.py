@@ -38,6 +38,11 @@ def features(
     return _outputs(objective, objective.features, data, rows, accelerator, advance)
 
 
+def embeddings(objective: Objective, data: SampleLoader, accelerator: Accelerator) -> Tensor:
+    """N x D features as the classifier sees them, on the CPU, the same on every process."""
+    return _outputs(objective, objective.embedded, data, np.arange(len(data.labels)), accelerator)
+
+
 @torch.no_grad()
 def _outputs(
     objective: Objective,

@@ -145,6 +145,7 @@ def finetune(
         dim=job.backbone.dim,
     )
     method.loss.measures_frequency = recipe.train.selects and frequency.is_open(recipe.method)
+    method.from_scratch = recipe.from_scratch
     head = make_head(method, job.settings, dim=job.backbone.dim, num_classes=job.num_classes, seed=seed)
     job = job.starting(head)
     start = _start(job, pose)

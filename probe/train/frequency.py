@@ -1,4 +1,4 @@
-"""Effective frequencies (`ef`) of a training: how sure a model is of each class's own images, held out from it.
+"""Effective frequencies (`ef`) of a training: how sure a model is of each class's own held-out images.
 
 On pretrained weights they come from plain probes, cross-fitted on the frozen features, before the first step.
 Where images are held out from the training, they are measured on those once, by the network itself, when the
@@ -40,8 +40,8 @@ def check(recipe: Recipe) -> None:
     """Refuse a training in which nothing could measure them."""
     if recipe.from_scratch and is_open(recipe.method) and not recipe.train.selects:
         raise UserError(
-            f"{recipe.method.name} measures frequencies on held-out images, and a net from scratch learns from "
-            "all of them: use train.keep=best, or give method.frequency"
+            f"{recipe.method.name} measures frequencies on held-out images, and this net from scratch learns "
+            "from all: use train.keep=best, or give method.frequency"
         )
 
 

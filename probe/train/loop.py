@@ -27,7 +27,7 @@ from probe.system.progress import bar
 from probe.train import class_pass, frequency, optim
 from probe.train.checkpoint import Checkpoints
 from probe.train.ema import WeightEMA
-from probe.train.evaluate import logits
+from probe.train.evaluate import embeddings, logits
 from probe.train.inputs import augment
 from probe.train.inputs.batch import Batch
 from probe.train.inputs.loaders import SampleLoader
@@ -91,7 +91,8 @@ class Training:
         self.mix = augment.mixer(settings.augment, task.num_classes)
         self.batch_size = settings.batch_size or BATCH
         self.micro_batch = settings.micro_batch if isinstance(settings.micro_batch, int) else None
-        self.given = Objective(task.network, task.method)
+        self.views = task.views
+        self.given = task.objective(seed)
         self.objective = runtime.place(self.given, settings, self.accelerator)  # what is trained
         self.objective.train_mode(frozen_batch_norm=settings.batch_norm == "frozen")
         fused = not self.sharded
@@ -212,7 +213,7 @@ class Training:
         p = self.state.position
         optim.set_lr(self.engine.optimizer, lr)
         try:
-            loss = self.method.step(step)
+            loss = self.move(step)
         except Diverged:
             self._check_state(self.state.parameter_fault)  # by the step before: this one is not to blame
             raise
@@ -222,11 +223,17 @@ class Training:
         p.next_step()
         return loss
 
+    def move(self, step: Step) -> float:
+        """Move the weights, and what follows them; returns the loss before it."""
+        loss = self.method.step(step)
+        self.method.after_step(self.network)
+        return loss
+
     def steps(self, data: SampleLoader, sampler: Sampler, epoch: int, first: int = 0) -> Iterator[Step]:
         """The steps of an epoch from number `first` on, each with its loaded batch."""
         batches = sampler.epoch(epoch)[first:]
         shares = [sampler.parts(batch, self.rank) for batch in batches]
-        loaded = data.train_batches(epoch, [rows for share in shares for rows in share], self.method.views)
+        loaded = data.train_batches(epoch, [rows for share in shares for rows in share], self.views)
         for number, (batch, share) in enumerate(zip(batches, shares, strict=True), first):
             position = (self.seed, epoch, number, self.rank)
             parts = [
@@ -277,6 +284,13 @@ class Training:
     def restart(self) -> None:
         """Give the network its weights at step 0; optimiser and average start again."""
         self.state.restart()
+
+    def restart_head(self) -> None:
+        """Go on with the kept weights and a classifier at class means; optimiser and average start again."""
+        with self.state.averaged():
+            seen = embeddings(self.objective, self.task.train, self.accelerator)
+        kept = self.state.weights()
+        self.state.restart({**kept, **self.task.head_at_means(seen, kept)})
 
     def evaluate(self, data: SampleLoader) -> Tensor:
         """N x K logits of the network as it is."""

@@ -96,7 +96,7 @@ class Search:
                 for step in training.steps(self.train, sampler, epoch):
                     optim.set_lr(training.engine.optimizer, schedule.lr(done))
                     training.method.set_strength(schedule.warmth(done))
-                    training.method.step(step)
+                    training.move(step)
                     _stop_if_asked(training)
                     advance(1, f"rate {rate:g}")
                     done += 1

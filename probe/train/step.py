@@ -40,11 +40,15 @@ class Objective(nn.Module):
         return self.method.objective(self.network, batch)
 
     def train_mode(self, *, frozen_batch_norm: bool) -> None:
-        """Training mode, except for batch-norms that are to stay as they were loaded."""
+        """Training mode, except for batch-norms that are to stay as they were loaded, and for what this stage
+        leaves as it is."""
         self.network.train()
         self.method.train()
         if frozen_batch_norm:
-            batchnorm.freeze(self.network)
+            for model in (self.network, *self.method.copies()):
+                batchnorm.freeze(model)
+        if self.method.freezes:
+            self.network.eval()
 
     def scores(self, inputs: Tensor) -> Tensor:
         """n x K logits: the network, called from the root that holds its weights."""
@@ -53,6 +57,10 @@ class Objective(nn.Module):
     def features(self, inputs: Tensor) -> Tensor:
         """n x D features, as representation terms see them; from the root, like `scores`."""
         return self.network.parts(inputs, self.method.takes)[1]
+
+    def embedded(self, inputs: Tensor) -> Tensor:
+        """n x D features, as the classifier sees them; from the root, like `scores`."""
+        return self.network.embedded(inputs)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 import probe.losses
+from probe.core.class_stats import ClassStats
 from tests.support.loss_cases import LABELS, PARAMS, case, make, tensors
 from tests.support.plain_losses import PLAIN
 
 STEP = 5e-5
 DIRECTIONS = 4
+PROTOTYPES = torch.randn(6, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 # Other settings of a method that take another path through it.
 VARIANTS = [
     ("arcface", {"guard": True, "margin": 1.2}),
@@ -35,6 +37,17 @@ VARIANTS = [
     ("focal", {"gamma": 0.5}),
     ("fairdro", {"rho": 0.02, "project": False}),
     ("dro", {"eta": 0.5, "adjustment": 2.0}),
+    # what long-tail papers compare
+    ("ef", {"form": "weights", "beta": 0.99}),
+    *(("margin-softmax", {"delta": d, "factor": 1.7}) for d in ("prior", "inverse-root", "ldam", "constant")),
+    (
+        "margin-softmax",
+        {"delta": "matrix", "matrix": [[(3 * i - j) / 7 for j in range(6)] for i in range(6)]},
+    ),
+    ("cb-focal-sigmoid", {"gamma": 0.5, "prior": 0.1, "beta": 0.99}),
+    ("triplet", {"unit": False, "margin": 0.7, "lam": 0.3}),
+    ("contrastive", {"unit": False, "temperature": 1.0}),
+    ("dro-lt-released", {"temperature": 0.3, "lam": 0.4}),
 ]
 
 
@@ -43,11 +56,16 @@ def reference(name, c, params):
     if name == "eql":
         draws = torch.rand((len(c.y), c.num_classes), generator=torch.Generator().manual_seed(7))
         return PLAIN[name](c, **params, draws=draws.tolist())
+    if name == "dro-lt-released":  # a distance of 0, to the mean of a single sample, has no slope
+        return PLAIN[name](c, **params, prototype=PROTOTYPES.tolist())
     return PLAIN[name](c, **params)
 
 
 def ours(name, c, params):
     extra = {"generator": torch.Generator().manual_seed(7)} if name == "eql" else {}
+    if name == "dro-lt-released":
+        ones = torch.ones(len(PROTOTYPES))
+        extra = {"stats": ClassStats(ones, ones, ones, PROTOTYPES)}
     return make(name, c, **params, **extra)
 
 

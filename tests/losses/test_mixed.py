@@ -1,4 +1,4 @@
-"""Images mixed from two: the convex combination of two hard-label losses, by plain loops; statistics move once."""
+"""Images mixed from two: the convex combination of two hard-label losses; statistics move once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Second stages: each is the method it is named after, exactly, and chooses by images its head has not seen."""
+"""Second stages: each is the method it is named after, and chooses by images its head has not seen."""
 
 from __future__ import annotations
 

@@ -103,7 +103,11 @@ def la(case, tau=1.0):
     )
 
 
-def ef(case, frequency, tau=1.0):
+def ef(case, frequency, tau=1.0, form="prior", beta=0.9999):
+    if form == "weights":
+        sizes = [sum(case.counts) * f / sum(frequency) for f in frequency]
+        raw = [(1 - beta) / (1 - beta**n) for n in sizes]
+        return weighted_ce(case, lambda row, label: row, [w * len(raw) / sum(raw) for w in raw])
     return weighted_ce(
         case, lambda row, label: [v + tau * math.log(p) for v, p in zip(row, frequency, strict=True)]
     )
@@ -489,6 +493,94 @@ def fairdro(case, rho=0.5, project=True):
     return lambda z, h: math.fsum(q[c] * loss for c, loss in class_losses(case, z).items())
 
 
+# --- what long-tail papers compare ---
+
+
+def margin_softmax(case, delta="log-ratio", factor=1.0, matrix=None):
+    pi, rarest = case.prior, min(case.prior)
+    margin = {
+        "log-ratio": lambda y, k: math.log(pi[k] / pi[y]),
+        "prior": lambda y, k: pi[k],
+        "inverse-root": lambda y, k: pi[y] ** -0.25,
+        "ldam": lambda y, k: (rarest / pi[y]) ** 0.25,
+        "constant": lambda y, k: 1.0,
+        "matrix": lambda y, k: matrix[y][k],
+    }[delta]
+
+    def f(z, h):
+        losses = []
+        for row, y in zip(z, case.y, strict=True):
+            gaps = [factor * margin(y, k) + v - row[y] for k, v in enumerate(row) if k != y]
+            losses.append(log1p_sum_exp(gaps))
+        return mean(losses)
+
+    return f
+
+
+def cb_focal_sigmoid(case, beta=0.9999, gamma=1.0, prior=0.5):
+    weights, start = effective_weights(case, beta), math.log(prior / (1 - prior))
+
+    def entry(v):  # focal loss of one sigmoid, v its logit for what is true
+        log_p = min(v, 0.0) - math.log1p(math.exp(-abs(v)))
+        return -((-math.expm1(log_p)) ** gamma) * log_p
+
+    def f(z, h):
+        losses = []
+        for row, y in zip(z, case.y, strict=True):
+            entries = [entry(v + start if k == y else -(v + start)) for k, v in enumerate(row)]
+            losses.append(weights[y] * math.fsum(entries))
+        return mean(losses)
+
+    return f
+
+
+def dot_regression(case, weight=0.5):
+    return lambda z, h: weight * mean([(row[y] - 1) ** 2 for row, y in zip(z, case.y, strict=True)])
+
+
+def pair_term(case, lam, is_unit, value):
+    def term(h):
+        u = [unit(row) for row in h] if is_unit else h
+        losses = []
+        for i, y in enumerate(case.y):
+            negatives = [dot(u[i], u[n]) for n, label in enumerate(case.y) if label != y]
+            positives = [dot(u[i], u[j]) for j, label in enumerate(case.y) if label == y and j != i]
+            usable = positives and negatives
+            losses.append(mean([value(s, negatives) for s in positives]) if usable else 0.0)
+        return mean(losses)
+
+    return plus(case, lam, term)
+
+
+def triplet(case, lam=1.0, margin=0.2, unit=True):
+    return pair_term(
+        case, lam, unit, lambda s, negatives: mean([max(0.0, margin + n - s) for n in negatives])
+    )
+
+
+def contrastive(case, lam=0.5, temperature=0.1, unit=True):
+    return pair_term(
+        case, lam, unit, lambda s, negatives: log1p_sum_exp([(n - s) / temperature for n in negatives])
+    )
+
+
+def dro_lt_released(case, lam=1.0, temperature=1.0, prototype=None):
+    prototype = prototype or {k: mean_vector([case.h[i] for i in case.rows_of(k)]) for k in case.present}
+
+    def term(h):
+        classes = []
+        for k in case.present:
+            scores = [
+                -(math.sqrt(squared(row, prototype[k])) + (y == k)) / temperature
+                for row, y in zip(h, case.y, strict=True)
+            ]
+            log_p = log_softmax(scores)
+            classes.append(-mean([log_p[i] for i in case.rows_of(k)]))
+        return mean(classes)
+
+    return plus(case, lam, term)
+
+
 PLAIN = {
     "erm": erm,
     "focal": focal,
@@ -521,4 +613,10 @@ PLAIN = {
     "mr2-released": mr2_released,
     "dro": dro,
     "fairdro": fairdro,
+    "margin-softmax": margin_softmax,
+    "cb-focal-sigmoid": cb_focal_sigmoid,
+    "dot-regression": dot_regression,
+    "triplet": triplet,
+    "contrastive": contrastive,
+    "dro-lt-released": dro_lt_released,
 }

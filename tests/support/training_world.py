@@ -20,6 +20,7 @@ from probe.train.inputs import augment
 from probe.train.inputs.loaders import FeatureLoader, ImageLoader
 from probe.train.loop import Training
 from probe.train.model.network import Network
+from probe.train.parallel import dtensor
 from probe.train.task import Task
 
 ensure_torchvision()  # before timm, which wants torchvision
@@ -61,9 +62,8 @@ def feature_training(
     network = Network(encoder or nn.Identity(), head)
     loader = FeatureLoader(X, y, [f"blob-{i}" for i in range(len(y))])
     other = FeatureLoader(*blobs(60, seed=1), ids=[f"held-{i}" for i in range(60)]) if held else None
-    task = Task(
-        network, method(name, **(params or {})), loader, K, settings.pop("optimizer", "sgd"), epochs, other
-    )
+    built = settings.pop("method", None) or method(name, **(params or {}))
+    task = Task(network, built, loader, K, settings.pop("optimizer", "sgd"), epochs, other)
     options = {"batch_size": 16, "lr": 0.1, **settings}
     return Training(task, TrainConfig(**options), seed=seed, folder=folder, digest=digest, show=False)
 
@@ -150,10 +150,12 @@ def image_training(
     pictures = pictures or Pictures()
     classes = int(pictures.labels.max()) + 1
     optimizer = settings.pop("optimizer", "sgd")
-    options = TrainConfig(**{"batch_size": 16, "lr": 0.01, **settings})
     backbone.encoder.requires_grad_(True)
-    built = method(name, pictures.labels, backbone.dim, classes, **(params or {}))
-    network = Network(backbone.encoder, heads.make("linear", backbone.dim, classes))
+    built = settings.pop("method", None) or method(
+        name, pictures.labels, backbone.dim, classes, **(params or {})
+    )
+    network = Network(backbone.encoder, heads.make(settings.pop("kind", "linear"), backbone.dim, classes))
+    options = TrainConfig(**{"batch_size": 16, "lr": 0.01, **settings})
     loader = image_loader(pictures, backbone, options, seed=seed, workers=workers)
     task = Task(network, built, loader, classes, optimizer, epochs)
     return Training(task, options, seed=seed, folder=folder, digest="images", show=False)
@@ -165,6 +167,12 @@ def choice(name: str, **params: Any) -> Choice:
 
 def weights(training: Training) -> dict[str, torch.Tensor]:
     return training.network.snapshot()
+
+
+def whole_state(training: Training) -> dict[str, torch.Tensor]:
+    """Network and method, with the networks and memories that it has built."""
+    own = dtensor.snapshot(training.method.state_dict())
+    return {**weights(training), **{f"method.{name}": value for name, value in own.items()}}
 
 
 def same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:

@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from probe.system.world import rank
-from tests.support.training_world import feature_training, image_training, tiny_resnet, tiny_vit, weights
+from tests.support.seam_method import everything
+from tests.support.training_world import feature_training, image_training, tiny_resnet, tiny_vit, whole_state
 
 
 class Little(nn.Linear):
@@ -46,6 +47,17 @@ def cases(models: Path) -> dict[str, object]:
             tiny_resnet(models / "rn"), epochs=1, batch_norm="frozen", lr=1e-3
         ),
         "one-has-little-memory": lambda: feature_training(encoder=Little(), micro_batch="auto"),
+        "resnet-own-networks": lambda: image_training(
+            tiny_resnet(models / "rn"), method=everything(4), epochs=1, lr=1e-3
+        ),
+        "features-lff": lambda: feature_training("lff", epochs=2),
+        "vit-lff": lambda: image_training(tiny_vit(models / "vit"), "lff", epochs=1),
+        "vit-ncl": lambda: image_training(
+            tiny_vit(models / "vit"), "ncl", {"experts": 2, "hard": 2, "contrast": 0.5}, epochs=1
+        ),
+        "vit-dbm-ncl": lambda: image_training(
+            tiny_vit(models / "vit"), "dbm-ncl", {"experts": 2, "hard": 2}, epochs=1, kind="cosine"
+        ),
         "supcon-unused-head": lambda: image_training(tiny_vit(models / "vit"), "supcon", epochs=1, clip=1.0),
     }
 
@@ -56,7 +68,7 @@ def main(out: Path, models: Path) -> None:
         training = build()
         progress = training.run()
         scores = training.evaluate(training.task.train)
-        state = weights(training)  # of shards: by all processes together
+        state = whole_state(training)  # of shards: by all processes together
         if rank() == 0:
             save_file({**state, "scores": scores}, out / f"{name}.safetensors")
             rows = {"processes": training.processes, "epochs": progress.epochs}

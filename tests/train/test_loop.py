@@ -77,7 +77,7 @@ def test_fine_tuning_one_step_equals_a_hand_written_step(tmp_path):
     reference, head = tiny_vit(tmp_path).requires_grad_(True).train(), nn.Linear(backbone.dim, 4)
     head.load_state_dict(training.network.head.state_dict())
     order = training.make_sampler().epoch(0)[0]
-    images = torch.cat([b.inputs for b in training.task.train.train_batches(0, [order], 1)])
+    images = torch.cat([b.inputs for b in training.task.train.train_batches(0, [order], ("own",))])
     targets = torch.as_tensor(training.task.train.labels[order])
 
     from probe import losses

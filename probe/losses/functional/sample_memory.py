@@ -49,13 +49,11 @@ def lff_step(
     groups = Groups.of(ids)
     visited, labels = state.labels >= 0, state.labels.clone()
     labels[ids] = targets
-    averages = []
-    for old, losses in ((state.biased, loss_biased), (state.debiased, loss_debiased)):
-        new = old.clone()
-        blend(new, visited, groups.classes, groups.means(losses.detach().to(old)), ema)
-        averages.append(new)
-    b, d = (_of_largest(average, labels, ids) for average in averages)
-    return (b / (b + d + TINY)).to(loss_biased), LffState(*averages, labels)
+    biased, debiased = state.biased.clone(), state.debiased.clone()
+    blend(biased, visited, groups.classes, groups.means(loss_biased.detach().to(biased)), ema)
+    blend(debiased, visited, groups.classes, groups.means(loss_debiased.detach().to(debiased)), ema)
+    b, d = _of_largest(biased, labels, ids), _of_largest(debiased, labels, ids)
+    return (b / (b + d + TINY)).to(loss_biased), LffState(biased, debiased, labels)
 
 
 def _grown(state: LffState | None, samples: int, like: Tensor) -> LffState:

@@ -1,7 +1,8 @@
 """Augmentations by name; the operations are torchvision's.
 
 An image passes these stages in order: crop (with its flip), policy, erase, each on one image in a loader
-process; mix works on a batch, on the device, and turns labels into probabilities.
+process; mix works on a batch, on the device, and turns labels into probabilities. A method may ask for views
+of several kinds (`KINDS`), each a variation of the view that the settings describe.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from backbones.preprocess import AUGMENTATIONS, Preprocessing, to_bytes
 from backbones.torchvision_ops import ensure_torchvision
+from probe.errors import UserError, nearest
 from probe.recipe.train_settings import AugmentConfig
 from probe.train.inputs.batch import Batch
 
@@ -26,6 +28,16 @@ def _transforms() -> Any:
     from torchvision.transforms import v2
 
     return v2
+
+
+COLOURS = "colours"  # a policy of views for contrast, not of settings
+
+
+def _colours() -> Change:
+    """Jitter and sometimes grey, as contrastive methods draw their views (Chen et al. 2020); no blur."""
+    v2 = _transforms()
+    jitter = v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.8)
+    return v2.Compose([jitter, v2.RandomGrayscale(p=0.2)])
 
 
 def _fill(numbers: Preprocessing) -> list[float]:
@@ -41,6 +53,7 @@ POLICIES: dict[str, Callable[[AugmentConfig, Preprocessing], Change]] = {
     ),
     "randaugment": lambda a, p: _transforms().RandAugment(a.operations, a.magnitude, fill=_fill(p)),
     "trivialaugment": lambda a, p: _transforms().TrivialAugmentWide(fill=_fill(p)),
+    COLOURS: lambda a, p: _colours(),
 }
 
 ERASERS: dict[str, Callable[[Preprocessing], Change]] = {
@@ -59,6 +72,7 @@ class RandomView:
     settings: AugmentConfig
     numbers: Preprocessing
     crop: str  # a key of AUGMENTATIONS, or "none"
+    policy: str | None = None  # a key of POLICIES instead of the settings' own
 
     def __call__(self, image: Any) -> Tensor:
         for change in self._changes():
@@ -66,24 +80,49 @@ class RandomView:
         return image
 
     def _changes(self) -> list[Change]:
-        key = (self.settings, self.numbers, self.crop)
-        if key not in _BUILT:  # built once per process; workers inherit their parent's
-            _BUILT[key] = list(self._build())
-        return _BUILT[key]
+        if self not in _BUILT:  # built once per process; workers inherit their parent's
+            _BUILT[self] = list(self._build())
+        return _BUILT[self]
 
     def _build(self) -> list[Change]:
         a, p = self.settings, self.numbers
         changes: list[Change] = [_rgb]
         changes.append(p.view if self.crop == "none" else AUGMENTATIONS[self.crop](p))
-        if a.policy != "none":
-            changes.append(POLICIES[a.policy](a, p))
+        policy = self.policy or a.policy
+        if policy != "none":
+            changes.append(POLICIES[policy](a, p))
         changes.append(to_bytes)
         if a.erase != "none":
             changes.append(ERASERS[a.erase](p))
         return changes
 
 
-_BUILT: dict[Any, list[Change]] = {}
+_BUILT: dict[RandomView, list[Change]] = {}
+
+
+def _strong(view: RandomView) -> RandomView:
+    return view if view.settings.policy != "none" else replace(view, policy="randaugment")
+
+
+def _weak(view: RandomView) -> RandomView:
+    plain = view.settings.model_copy(update={"policy": "none", "erase": "none"})
+    return replace(view, settings=plain)
+
+
+# What a method may call a view: a variation of the one that the recipe's settings describe.
+KINDS: dict[str, Callable[[RandomView], RandomView]] = {
+    "own": lambda view: view,
+    "weak": _weak,  # the crop and its flip alone
+    "strong": _strong,  # with the settings' policy; RandAugment where they have none
+    "contrast": lambda view: replace(_weak(view), policy=COLOURS),
+}
+
+
+def kind(view: Any, name: str) -> Any:
+    """The variation `name` of a random view."""
+    if name not in KINDS:
+        raise UserError(f'there is no view "{name}"{nearest(name, KINDS)}')
+    return view if name == "own" else KINDS[name](view)
 
 
 def _rgb(image: Any) -> Any:
@@ -106,10 +145,11 @@ def mixer(settings: AugmentConfig, num_classes: int) -> Callable[[Batch], Batch]
 
     def mix(batch: Batch) -> Batch:
         way = ways[int(torch.randint(len(ways), ())) if len(ways) > 1 else 0]
-        inputs, targets = way(batch.inputs, batch.targets)
-        # Both roll the batch by one: image i is mixed with the one before it.
-        return replace(
-            batch, views=(inputs,), targets=targets, mixed=(batch.targets, batch.targets.roll(1, 0))
-        )
+        # all views of a sample with all views of its partner: one draw, over their stacked channels
+        sizes = [view.shape[1] for view in batch.views]
+        inputs, targets = way(torch.cat(batch.views, dim=1), batch.targets)
+        # Both ways roll the batch by one: image i is mixed with the one before it.
+        labels = (batch.targets, batch.targets.roll(1, 0))
+        return replace(batch, views=inputs.split(sizes, dim=1), targets=targets, mixed=labels)
 
     return mix

@@ -22,6 +22,7 @@ from probe.data.decode import BadImage
 from probe.data.images import passing
 from probe.errors import UserError
 from probe.system.world import leave_with_parent, usable_cores
+from probe.train.inputs import augment
 from probe.train.inputs.batch import Batch
 from probe.train.seeding import derive_seed
 
@@ -44,8 +45,13 @@ class SampleLoader(Protocol):
     def eval_batch_size(self) -> int:
         """Samples to evaluate at once."""
 
-    def train_batches(self, epoch: int, parts: Sequence[Indices], views: int) -> Iterator[Batch]:
-        """A batch for each part (row numbers), with random views that are functions of (seed, epoch, row)."""
+    @property
+    def draws_views(self) -> bool:
+        """Can it show a sample in several random views?"""
+
+    def train_batches(self, epoch: int, parts: Sequence[Indices], views: Sequence[str]) -> Iterator[Batch]:
+        """A batch for each part (row numbers), with these random views (`augment.KINDS`), which are functions
+        of (seed, epoch, row, place in `views`)."""
 
     def eval_batches(self, parts: Sequence[Indices]) -> Iterator[Batch]:
         """A batch for each part, without randomness."""
@@ -78,15 +84,12 @@ class FeatureLoader:
     ids: Sequence[str]
     targets: Tensor = field(init=False)
     eval_batch_size: int = 16_384
+    draws_views: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "targets", torch.as_tensor(np.array(self.labels)))
 
-    def train_batches(self, epoch: int, parts: Sequence[Indices], views: int) -> Iterator[Batch]:
-        if views > 1:
-            raise UserError(
-                "this method needs several views of an image; cached features have one: use --finetune"
-            )
+    def train_batches(self, epoch: int, parts: Sequence[Indices], views: Sequence[str]) -> Iterator[Batch]:
         return self.eval_batches(parts)
 
     def eval_batches(self, parts: Sequence[Indices]) -> Iterator[Batch]:
@@ -102,9 +105,8 @@ class Views:
 
     split: LabelledImages
     plain: Pixels
-    random: Pixels
+    random: Sequence[Pixels]  # one per view
     seed: int
-    views: int = 1
 
     def __getitem__(self, key: tuple[int | None, int]) -> tuple[int, list[Tensor] | str]:
         epoch, row = key
@@ -123,14 +125,15 @@ class Views:
         image, _ = self.split[row]
         if epoch is None:
             return [self.plain(image)]
-        return [self._draw(image, derive_seed(self.seed, "view", epoch, row, v)) for v in range(self.views)]
+        seeds = (derive_seed(self.seed, "view", epoch, row, v) for v in range(len(self.random)))
+        return [self._draw(image, pixels, seed) for pixels, seed in zip(self.random, seeds, strict=True)]
 
-    def _draw(self, image: Any, seed: int) -> Tensor:
+    def _draw(self, image: Any, pixels: Pixels, seed: int) -> Tensor:
         # The libraries draw from three global generators; all are seeded, in this process or a worker.
         torch.default_generator.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002 - that is the generator timm draws from
-        return self.random(image)
+        return pixels(image)
 
 
 @dataclass(frozen=True)
@@ -139,13 +142,14 @@ class ImageLoader:
 
     split: LabelledImages
     plain_pixels: Pixels
-    random_pixels: Pixels
+    random_pixels: Pixels  # the view "own"; the other kinds are variations of it
     normalise: Callable[[Tensor], Tensor]
     seed: int
     workers: int
     device: torch.device
     channels_last: bool = False
     eval_batch_size: int = 128
+    draws_views: bool = True
 
     @property
     def labels(self) -> Indices:
@@ -155,15 +159,16 @@ class ImageLoader:
     def ids(self) -> Sequence[str]:
         return self.split.ids
 
-    def train_batches(self, epoch: int, parts: Sequence[Indices], views: int) -> Iterator[Batch]:
-        return self._load([[(epoch, int(i)) for i in part] for part in parts], views)
+    def train_batches(self, epoch: int, parts: Sequence[Indices], views: Sequence[str]) -> Iterator[Batch]:
+        drawn = tuple(augment.kind(self.random_pixels, name) for name in views)
+        return self._load([[(epoch, int(i)) for i in part] for part in parts], drawn)
 
     def eval_batches(self, parts: Sequence[Indices]) -> Iterator[Batch]:
-        return self._load([[(None, int(i)) for i in part] for part in parts], 1)
+        return self._load([[(None, int(i)) for i in part] for part in parts], ())
 
-    def _load(self, keys: Iterable[Any], views: int) -> Iterator[Batch]:
+    def _load(self, keys: Iterable[Any], views: Sequence[Pixels]) -> Iterator[Batch]:
         loader: DataLoader[Any] = DataLoader(
-            Views(self.split, self.plain_pixels, self.random_pixels, self.seed, views),  # type: ignore[arg-type]
+            Views(self.split, self.plain_pixels, views, self.seed),  # type: ignore[arg-type]
             batch_sampler=keys,
             num_workers=self.workers,
             collate_fn=_collate,

@@ -43,6 +43,10 @@ class Network(nn.Module):
         embedded = self.head.embed(scaled)
         return self.head.scores(embedded, takes), features if embedded is scaled else embedded
 
+    def embedded(self, inputs: Tensor) -> Tensor:
+        """n x D features as the classifier sees them: scaled, and through an adapter where there is one."""
+        return self.head.embed(self.scaled(self.encoder(inputs)))
+
     @torch.no_grad()
     def take(self, state: dict[str, Tensor]) -> None:
         """Copy the weights of another moment, in place: optimisers and wrappers keep their references."""

@@ -90,8 +90,8 @@ def splits_weights() -> bool:
 
 def place(given: Objective, settings: TrainConfig, accelerator: Accelerator) -> Objective:
     """The objective on the device. To be sharded, it is a copy: what was given stays whole, on the CPU."""
-    if settings.batch_norm != "frozen":
-        batchnorm.join(given.network)
+    # A method's own networks have batch-norms that learn, whatever those of the network do.
+    batchnorm.join(given.method if settings.batch_norm == "frozen" else given)
     if accelerator.is_fsdp2:
         dtensor.agree(given, accelerator.device)
         objective = deepcopy(given)
@@ -114,6 +114,11 @@ def engine(
 ) -> Engine:
     """What trains `objective` in the way that these processes were started."""
     zero = deepspeed_config.asked()
+    if zero is not None and objective.method.trains_later:
+        raise UserError(
+            "this method's second stage trains weights that the first one leaves alone, and DeepSpeed drops "
+            "those; use FSDP"
+        )
     if zero is not None and dry_run is not None:
         from probe.train.parallel.deepspeed import Zero
 
@@ -136,6 +141,6 @@ def _shard(accelerator: Accelerator, objective: Objective, optimizer: Optimizer)
     if accelerator.native_amp:  # Accelerate leaves it to a policy, see `fsdp_config.honour`
         objective.forward = accelerator.autocast()(objective.forward)  # type: ignore[method-assign]
     split, prepared = accelerator.prepare(objective, optimizer)
-    for name in ("scores", "features"):
+    for name in ("scores", "features", "embedded"):
         register_fsdp_forward_method(split, name)
     return split, prepared

@@ -71,7 +71,7 @@ def _pass(training: Training, optimizer: Optimizer, size: int) -> None:
     sampler = replace(sampler, micro_batch=size, together=min(sampler.together, size))
     rows = max((p for batch in sampler.epoch(0) for p in sampler.parts(batch, training.rank)), key=len)
     data = training.task.train
-    batch = next(data.train_batches(0, [rows], training.method.views)).to(training.device)
+    batch = next(data.train_batches(0, [rows], training.views)).to(training.device)
     batch = batch if training.mix is None else training.mix(batch)
     position = (training.seed, 0, 0, training.rank)
     engine = Engine(training.accelerator, training.objective, optimizer)

@@ -32,7 +32,7 @@ EACH = [
 
 def views(settings, *, epoch=0, seed=0, n=24, per_image=1):
     loader = image_loader(Pictures(n), Bare, TrainConfig(augment=settings), seed=seed)
-    return next(loader.train_batches(epoch, [np.arange(n)], per_image))
+    return next(loader.train_batches(epoch, [np.arange(n)], ("own",) * per_image))
 
 
 @pytest.mark.parametrize("settings", EACH, ids=lambda s: "-".join(s.values()))
@@ -55,7 +55,7 @@ def test_a_view_depends_on_seed_epoch_and_sample_and_on_nothing_else():
     whole = views(settings)
     loader = image_loader(Pictures(24), Bare, TrainConfig(augment=settings))
     torch.manual_seed(12345)
-    part = next(loader.train_batches(0, [np.array([9, 4])], 1))
+    part = next(loader.train_batches(0, [np.array([9, 4])], ("own",)))
     assert torch.equal(part.inputs, whole.inputs[[9, 4]])
     assert not torch.equal(views(settings, epoch=1).inputs, whole.inputs)
     assert not torch.equal(views(settings, seed=1).inputs, whole.inputs)
@@ -126,4 +126,4 @@ def test_an_image_that_cannot_be_read_is_named():
 
     loader = image_loader(Broken(8), Bare, TrainConfig())
     with pytest.raises(UserError, match=r"picture-3: truncated file; repair or remove it"):
-        list(loader.train_batches(0, [np.arange(8)], 1))
+        list(loader.train_batches(0, [np.arange(8)], ("own",)))
