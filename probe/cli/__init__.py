@@ -139,8 +139,8 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
 @click.argument("words", nargs=-1, metavar="[RUN...] [KEY=VALUE]...")
 @click.option("--backbones", multiple=True, help="One or more backbones, separated by spaces.")
 @click.option("--data", multiple=True, help="One or more data sets, separated by spaces.")
-@click.option("--methods", multiple=True, help='One or more methods: "erm mr2(lam=0.01) drw(ldam, after=0.7)".')
-@click.option("--recipes", multiple=True, help="Recipes, rows or tables of papers instead; see `probe recipes`.")
+@click.option("--methods", multiple=True, help='As in "erm mr2(lam=0.01) drw(ldam, after=0.7)".')
+@click.option("--recipes", multiple=True, help="Recipes, rows or whole tables; see `probe recipes`.")
 @click.option("--seeds", type=int, help="Number of seeds of each run.")
 @click.option("--groups", help=GROUPS_HELP)
 @plots_flag

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from probe.errors import UserError, nearest
 from probe.recipe import errors
@@ -35,7 +35,7 @@ class VariantConfig(Section):
     """What every row of the table is repeated with."""
 
     title: str = ""
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default_factory=dict)
     columns: tuple[str, ...] = ()  # of its published numbers, where they are not those of the table
 
 
@@ -45,8 +45,10 @@ class RowConfig(Section):
     name: str
     title: str = ""  # as the paper prints it; default: the name
     method: str | dict[str, Any] = "erm"  # or one for each variant
-    settings: dict[str, Any] = {}  # over those that the rows share
-    published: Numbers | dict[str, Numbers] = []  # one for each column; or that for each variant
+    settings: dict[str, Any] = Field(default_factory=dict)  # over those that the rows share
+    published: Numbers | dict[str, Numbers] = Field(
+        default_factory=list
+    )  # one for each column; or that for each variant
     ours: tuple[str, ...] = ()
     against: str | None = None  # the row that its gains are measured against; default: erm, same settings
     after: str | None = None  # the row whose trained network it is a second stage of (`method.first`)
@@ -60,11 +62,11 @@ class TableConfig(Section):
     table: str
     title: str
     columns: tuple[str, ...]  # overall, a group of classes, best or worst class
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default_factory=dict)
     ours: tuple[str, ...] = ()
     against: str | None = None
     groups_from: str | None = None  # the row whose run ranks the classes; default: what a row is against
-    variants: dict[str, VariantConfig] = {}
+    variants: dict[str, VariantConfig] = Field(default_factory=dict)
     rows: tuple[RowConfig, ...]
     note: str = ""
 

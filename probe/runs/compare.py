@@ -219,13 +219,13 @@ def save(
     """Write the comparison as JSON, CSV, Markdown, LaTeX and a page, and its charts as files."""
     from probe.report.charts import static
     from probe.report.html import comparison as comparison_page
-    from probe.report.text import exports
+    from probe.report.text import exports, published
     from probe.system.atomic import staged_folder, write_atomic
 
     writers: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "comparison.json": lambda c: json.dumps(c, indent=2, allow_nan=False),
         "comparison.csv": exports.csv,
-        "comparison.md": exports.markdown,
+        "comparison.md": lambda c: published.markdown(c) + exports.markdown(c),
         "comparison.tex": exports.latex,
         "comparison.html": lambda c: comparison_page.render(c, keep=cache),
     }
@@ -250,7 +250,7 @@ def command(
     cache: Path | None,
     out: Path,
 ) -> tuple[dict[str, Any], Path]:
-    """What `probe compare` does: run folders as they are, a grid, or recipes; saved under a name of its own."""
+    """What `probe compare` does: run folders as they are, a grid, or recipes; saved under its own name."""
     folders = [Path(w) for w in words if "=" not in w]
     settings = [f"seeds={seeds}"] if seeds is not None else []
     settings += [f"groups={json.dumps(groups)}"] if groups and not folders else []

@@ -24,6 +24,10 @@ from probe.runs.naming import label, slug
 from probe.runs.table import against, correct, regrouped
 
 PAPER = RANKINGS[1]
+PAPER_REMARK = (
+    "groups are ranked by the reference's own test accuracy, as in the papers, which flatters any rival on "
+    "hard classes; groups=crossfit ranks without test images"
+)
 EXTREMES = ("best", "worst")  # columns that are one class's accuracy
 
 
@@ -91,6 +95,8 @@ class RecipeRows:
             comparison["reference"], comparison["how"] = named.pop(), None
         elif any(p.row.against for p in self.planned):
             comparison["reference"], comparison["how"] = "the row it is compared with", None
+        if any(p.recipe is not None and p.recipe.groups == PAPER for p in self.planned):
+            comparison["remarks"].append(PAPER_REMARK)
         return {**comparison, "tables": tables}
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from probe.report.text import exports, format, published
-from probe.report.text.run import STYLES, WIDTH, cell, plain, write
+from probe.report.text.run import BLANK, STYLES, WIDTH, cell, plain, write
 from probe.system.safe_text import printable
 
 BACKBONE = 14  # columns of a backbone in the table
@@ -36,7 +36,9 @@ def sections(comparison: Mapping[str, Any]) -> Iterator[RenderableType]:
         others = [row for row in rows if row["run"] not in printed]
         if others:
             yield Text(plain(data, 60), style="bold")
-            yield from _tables(comparison, others)
+            for table in _tables(comparison, others):
+                yield table
+                yield BLANK
     if comparison["rows"]:
         yield Text(printable(exports.legend(comparison)), style="dim")
     compared = [row for row in comparison["rows"] if list(row["statistics"].values())[-1]["gain"]]
@@ -51,20 +53,22 @@ def sections(comparison: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def _tables(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Iterator[Table]:
     """The columns that fit beside each other in one table, the others in further ones: no number is cut."""
-    left, names = 0, []
+    room = WIDTH - 1 - METHOD - max(cell_len(plain(row["backbone"], BACKBONE)) for row in rows)
+    names: list[str] = []
+    left = room
     for name in exports.columns(comparison):
         cells = (exports.cell(row["statistics"].get(name)) for row in rows)
-        wide = max(map(cell_len, [plain(name, 10), *cells])) + 1
+        wide = max(map(cell_len, [plain(name, 10), *cells])) + 1  # and a space before it
         if names and wide > left:
             yield _table(names, rows)
-            left, names = 0, []
-        left = (left if names else WIDTH - BACKBONE - METHOD - 2) - wide
+            names, left = [], room
         names.append(name)
+        left -= wide
     yield _table(names, rows)
 
 
 def _table(names: list[str], rows: list[Mapping[str, Any]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     table.add_column("backbone", max_width=BACKBONE, no_wrap=True)
     table.add_column("method", min_width=METHOD, max_width=METHOD, overflow="fold")
     for name in names:
@@ -88,7 +92,7 @@ def _method(label: str) -> Text:
 
 def _ranking(rows: list[Mapping[str, Any]]) -> Table:
     hardest = list(rows[0]["statistics"])[-1]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     table.add_column(cell(f"by gain on {plain(hardest, 20)}"), no_wrap=True)
     table.add_column("gain (95 %, Holm)", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True, min_width=len(format.NO_CHANGE))
