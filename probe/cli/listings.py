@@ -65,11 +65,11 @@ def methods() -> Listing:
 def recipes() -> Listing:
     """Every shipped recipe, and every row of every shipped table of a paper."""
     from probe.recipe import library
-    from probe.runs import availability
+    from probe.runs.availability import Catalogues
 
-    rows = []
+    rows, catalogues = [], Catalogues()
     for row in library.every():
-        why_not = availability.why_not(row.content)
+        why_not = catalogues.why_not(row.content)
         numbers = [v for v in (row.published or {}).values() if v is not None]
         rows.append(
             {

@@ -59,7 +59,7 @@ class TableConfig(Section):
     """The file of a table."""
 
     paper: str
-    table: str
+    table: str | int
     title: str
     columns: tuple[str, ...]  # overall, a group of classes, best or worst class
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -151,7 +151,7 @@ def _rows(table: TableConfig, name: str, variant: str | None) -> Iterator[Row]:
             after=called(row.after),
             groups_from=called(table.groups_from),
             paper=table.paper,
-            table=table.table,
+            table=str(table.table),
             about=", ".join(filter(None, (table.title, own.title or variant or ""))),
             note=" ".join(filter(None, (row.note, table.note))),
         )

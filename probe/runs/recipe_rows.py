@@ -17,8 +17,9 @@ from probe.errors import UserError
 from probe.evaluation.groups import COUNT_SCHEMES
 from probe.recipe import RANKINGS, Recipe, build, library, override, place
 from probe.recipe.tables import Row
-from probe.runs import availability, compare
+from probe.runs import compare
 from probe.runs import groups as grouping
+from probe.runs.availability import Catalogues
 from probe.runs.compare import Cell, Result
 from probe.runs.naming import label, slug
 from probe.runs.table import against, correct, regrouped
@@ -61,7 +62,7 @@ class RecipeRows:
         # rows may refer to others of their table, also to some that are not asked for
         whole = [row for file in files for row in library.rows(file)]
         everything = {row.name: row for row in (*whole, *rows.values())}
-        built = _Builder(everything, tuple(settings), out)
+        built = _Builder(everything, tuple(settings), out, Catalogues())
         planned = [built.planned(row) for row in rows.values()]
         compare.check_versus(p.recipe for p in planned if p.recipe is not None)
         return cls(planned)
@@ -110,6 +111,7 @@ class _Builder:
     rows: Mapping[str, Row]
     settings: tuple[str, ...]
     out: Path
+    catalogues: Catalogues
 
     def planned(self, row: Row) -> Planned:
         recipe, why_not = self._recipe(row)
@@ -127,7 +129,7 @@ class _Builder:
         if row.after is not None:
             first = self._other(row, row.after)
             place(content, "method.first", str(self.out / slug(first)) if first else row.after)
-        why_not = availability.why_not(content)
+        why_not = self.catalogues.why_not(content)
         return (None, why_not) if why_not else (build(content), None)
 
     def _other(self, row: Row, name: str | None) -> Recipe | None:
