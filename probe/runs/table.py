@@ -36,7 +36,7 @@ def assemble(
 
     `how` says what kind of erm the reference is, where it is one (`probe.runs.reference`).
     """
-    _correct(rows)
+    correct(rows)
     return {
         "schema": SCHEMA,
         "reference": reference,
@@ -80,7 +80,7 @@ def statistics(result: Mapping[str, Any]) -> Row:
     return columns
 
 
-def _correct(rows: Sequence[Row]) -> None:
+def correct(rows: Sequence[Row]) -> None:
     """Holm's correction over every gain of the table: a clear gain is clear among so many comparisons."""
     columns = [s for row in rows for s in row["statistics"].values() if s["gain"] is not None]
     for column, p in zip(columns, holm([s["gain"]["p"] for s in columns]), strict=True):
@@ -144,10 +144,27 @@ def against(result: Mapping[str, Any], folder: Path, plain: Path) -> Row:
     """A run's result, compared with the run `plain` instead, image by image and seed by seed."""
     predictions = [_predictions(path) for path in (folder, plain)]
     own, erm = _paired([folder, plain], predictions)
-    names = predictions[0].class_names
-    eval_set = EvaluationSet(predictions[0].labels, names, grouping.of_result(result, names))
+    eval_set = _eval_set(result, predictions[0])
     gain = {**gain_over(own, erm, eval_set), "how": SAME, "run": plain.name}
     return {**result, "reference": summarise(erm, eval_set), "versus": gain}
+
+
+def regrouped(result: Mapping[str, Any], folder: Path, groups: Groups) -> Row:
+    """A run's result with its classes in these groups, and compared with nothing."""
+    predicted = _predictions(folder)
+    (own,) = _paired([folder], [predicted])
+    test = summarise(own, _eval_set(result, predicted, groups))
+    return {**result, "test": test, "reference": None, "versus": None}
+
+
+def _eval_set(
+    result: Mapping[str, Any], predicted: external.ExternalPredictions, groups: Groups | None = None
+) -> EvaluationSet:
+    """The test images of a result, with its own groups or others, and with its training counts."""
+    names, rows = predicted.class_names, {row["name"]: row for row in result["test"]["by_class"]}
+    counts = [rows[name].get("train_n") for name in names]
+    known = None if None in counts else np.array(counts, dtype=np.int64)
+    return EvaluationSet(predicted.labels, names, groups or grouping.of_result(result, names), known)
 
 
 @dataclass(frozen=True)

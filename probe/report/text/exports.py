@@ -110,7 +110,7 @@ def markdown(comparison: Comparison) -> str:
         # the stars of clear gains must not be read as emphasis
         lines = [[*line[:2], *(v.replace("*", "\\*") for v in line[2:])] for line in lines]
         parts.append(
-            f"### {escaped(format.data(data), MARKDOWN)}\n\n{_grid(heading, lines, right=len(names))}"
+            f"### {escaped(format.data(data), MARKDOWN)}\n\n{grid(heading, lines, right=len(names))}"
         )
         gains = [
             [*_labels(row, MARKDOWN), *(_gain_interval(row["statistics"].get(n)) for n in names)]
@@ -118,7 +118,7 @@ def markdown(comparison: Comparison) -> str:
             if any(s["gain"] for s in row["statistics"].values())
         ]
         if gains:
-            intervals = _grid(heading, gains, right=len(names))
+            intervals = grid(heading, gains, right=len(names))
             parts.append(
                 f"95 % intervals of the gains, corrected for the table's size (Holm):\n\n{intervals}"
             )
@@ -138,7 +138,8 @@ def _gain_interval(statistic: Mapping[str, Any] | None) -> str:
     return format.gain_interval(gain["ci"]) if gain else format.UNKNOWN
 
 
-def _grid(heading: Sequence[str], lines: Sequence[Sequence[str]], right: int) -> str:
+def grid(heading: Sequence[str], lines: Sequence[Sequence[str]], right: int) -> str:
+    """A table in Markdown whose last columns, so many, are numbers."""
     rule = [":---"] * (len(heading) - right) + ["---:"] * right
     return "\n".join("| " + " | ".join(line) + " |" for line in (heading, rule, *lines))
 
