@@ -32,7 +32,10 @@ out_option = click.option(
     help="Folder that run folders are written to.",
 )
 
-GROUPS_HELP = "How classes are grouped: crossfit (default), paper, a run folder or a JSON file."
+GROUPS_HELP = (
+    "How classes are grouped: crossfit (default), paper, many/medium/few or head/torso/tail (by training "
+    "images), a run folder or a JSON file."
+)
 
 # Flags of `probe run` that set one key of the recipe: (flag, key, help, further arguments).
 RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [

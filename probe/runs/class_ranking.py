@@ -16,7 +16,7 @@ from probe.evaluation import metrics, predictions
 from probe.evaluation.crossfitted import Crossfitted
 from probe.evaluation.groups import Ranking
 from probe.probing import crossfit, exact
-from probe.recipe import Recipe
+from probe.recipe import COUNT_GROUPS, Recipe
 from probe.runs import groups, reference
 from probe.runs.experiment import Experiment
 from probe.runs.first_stage import FirstStage
@@ -53,6 +53,9 @@ def rank(e: Experiment, ranking_run: TrainedRun | None) -> Ranking:
     # also where the groups are given: it shows why classes are hard
     found, crossfitted = ({}, None) if e.recipe.from_scratch else _by_crossfitting(e)
     made = e.inputs.groups or (_by_test_accuracy(e) if source == "paper" else found)
+    if isinstance(source, str) and source in COUNT_GROUPS:
+        counts = np.bincount(e.inputs.y, minlength=e.problem.num_classes)
+        made = groups.by_train_count(source, counts)
     where = groups.origin(source)
     return Ranking(
         made, str(where["groups_by"]), where["groups_from"], groups.remark(source), crossfitted=crossfitted

@@ -1,4 +1,4 @@
-"""Effective frequencies of a training: from cross-fitting, or measured on held-out images after the warm-up."""
+"""Effective frequencies of a training: cross-fitted, or measured on held-out images after the warm-up."""
 
 from __future__ import annotations
 
@@ -74,7 +74,13 @@ def test_fine_tuning_finds_them_by_itself_and_from_scratch_needs_images_to_hold_
     tiny_vit(tmp_path / "vit")
     backbone = {"name": f"timm:{tmp_path / 'vit'}", "image_size": 32}
     train = {"epochs": 2, "batch_size": 16, "lr": 1e-3}
-    base = {"backbone": backbone, "data": str(colours), "finetune": True, "train": train, "solver": {"l2": 1.0}}
+    base = {
+        "backbone": backbone,
+        "data": str(colours),
+        "finetune": True,
+        "train": train,
+        "solver": {"l2": 1.0},
+    }
     done = run(recipe.build({**base, "method": "drw(ef)"}), cache=cache, out=tmp_path)
     assert done.result["method"] == "drw(ef)-finetune"
     scratch = {**base, "backbone": "cifar-resnet20", "method": "ef", "solver": {}}

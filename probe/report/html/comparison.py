@@ -67,6 +67,8 @@ def _tables(comparison: Comparison) -> str:
                 tabindex="0",
             )
         )
+    for scheme, other in exports.by_count(comparison):
+        parts += [element("h3", text(f"By training images, {scheme}")), _tables(other)]
     return "".join(parts)
 
 

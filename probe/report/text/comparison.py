@@ -39,6 +39,12 @@ def sections(comparison: Mapping[str, Any]) -> Iterator[RenderableType]:
             for table in _tables(comparison, others):
                 yield table
                 yield BLANK
+    for scheme, other in exports.by_count(comparison):
+        for data, rows in exports.by_data(other):
+            yield Text(f"{plain(data, 40)} by training images, {scheme}", style="bold")
+            for table in _tables(other, rows):
+                yield table
+                yield BLANK
     if comparison["rows"]:
         yield Text(printable(exports.legend(comparison)), style="dim")
     compared = [row for row in comparison["rows"] if list(row["statistics"].values())[-1]["gain"]]
