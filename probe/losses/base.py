@@ -213,12 +213,13 @@ class Loss(StatisticsModule, ABC):
         main = torch.where(share >= 0.5, first, second)
         other = torch.where(share >= 0.5, second, first)
         part, training = torch.maximum(share, 1 - share), self.training
-        loss = part * self(logits, main, features)
+        loss: Tensor = part * self(logits, main, features)
         try:
             self.eval()
-            return loss + (1 - part) * self(logits, other, features)
+            loss = loss + (1 - part) * self(logits, other, features)
         finally:
             self.train(training)
+        return loss
 
     def extra_repr(self) -> str:
         return f"{self.name}, num_classes={self.num_classes}"

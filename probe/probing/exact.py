@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -94,7 +95,7 @@ def solved(
     """The solution of these rows (None: all) with an exact loss and a given l2, and the loss itself."""
     loss, X = problem.loss(method, rows), take_rows(problem.X, rows)
     y = problem.y if rows is None else problem.y[rows]
-    shared = {"l2": l2, "sample_weight": problem.weights(rows), "basis": problem.basis}
+    shared: dict[str, Any] = {"l2": l2, "sample_weight": problem.weights(rows), "basis": problem.basis}
     robust.settle(loss, X, y, **shared)
     return logistic.fit(X, y, problem.num_classes, adjustment=loss.adjustment(), tol=tol, **shared), loss
 

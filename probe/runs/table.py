@@ -94,7 +94,7 @@ def count_statistics(result: Mapping[str, Any]) -> dict[str, Row]:
 
 def _columns(groups: Mapping[str, Row], gains: Mapping[str, Any], before: Mapping[str, Row] | None) -> Row:
     return {
-        name: _entry(group, gains.get(name), before and before[name]["accuracy"])
+        name: _entry(group, gains.get(name), before[name]["accuracy"] if before else None)
         for name, group in groups.items()
     }
 

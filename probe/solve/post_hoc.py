@@ -84,4 +84,4 @@ def temperature(logits: Tensor, labels: Tensor) -> float:
     while high / low > 1 + 1e-12:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-    return 1 / (low * high) ** 0.5
+    return float(1 / (low * high) ** 0.5)

@@ -23,6 +23,7 @@ LOOK_FIRST = 5  # how many classes to look at first are shown
 REASON = 27  # columns of a class name beside a reason
 GROUP = 12  # columns of a group's name: with its gain and the verdict the line fits in 80
 WIDTH = 80
+Line = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]  # label, accuracy with interval, gain
 STYLES = {"better": "bold green", "worse": "bold red", format.NO_CHANGE: "dim"}  # of verdicts
 
 
@@ -94,7 +95,10 @@ def accuracies(result: Mapping[str, Any]) -> Table:
     test, gains = result["test"], (result.get("versus") or {}).get("gain") or {}
     whole = {"accuracy": test["top1"], "ci": test["ci"]}
     each = {"accuracy": test["mean_per_class"], "ci": test["mean_per_class_ci"]}
-    rows = [("overall", whole, gains.get("overall")), ("mean per class", each, gains.get("mean_per_class"))]
+    rows: list[Line] = [
+        ("overall", whole, gains.get("overall")),
+        ("mean per class", each, gains.get("mean_per_class")),
+    ]
     rows += _group_rows(test["groups"], gains)
     return _accuracy_table("classes", rows, result.get("versus"))
 
@@ -108,9 +112,6 @@ def _by_count(result: Mapping[str, Any]) -> Iterator[RenderableType]:
             shown.append(members)
             yield _accuracy_table("by training images", _group_rows(groups, gains), result.get("versus"))
             yield BLANK
-
-
-Line = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]  # label, accuracy with interval, gain
 
 
 def _group_rows(groups: Mapping[str, Any], gains: Mapping[str, Any]) -> list[Line]:
