@@ -65,7 +65,8 @@ def run(
 
     \b
     probe run --backbone clip-rn50 --data food101 --method mr2
-    probe run recipes/mr2/pets.yaml seeds=5 method.lam=0.05
+    probe run my-recipe.yaml seeds=5 method.lam=0.05
+    probe run mr2/table1-cifar100/fairdro
     """
     recipe = recipe_from(words, flags)
     if world is not None:
@@ -138,7 +139,8 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
 @click.argument("words", nargs=-1, metavar="[RUN...] [KEY=VALUE]...")
 @click.option("--backbones", multiple=True, help="One or more backbones, separated by spaces.")
 @click.option("--data", multiple=True, help="One or more data sets, separated by spaces.")
-@click.option("--methods", multiple=True, help="One or more methods, separated by spaces.")
+@click.option("--methods", multiple=True, help='As in "erm mr2(lam=0.01) drw(ldam, after=0.7)".')
+@click.option("--recipes", multiple=True, help="Recipes, rows or whole tables; see `probe recipes`.")
 @click.option("--seeds", type=int, help="Number of seeds of each run.")
 @click.option("--groups", help=GROUPS_HELP)
 @plots_flag
@@ -155,6 +157,7 @@ def compare(
 
     \b
     probe compare --backbones "clip-rn50 mocov2-rn50" --data "pets flowers" --methods "erm mr2" --seeds 5
+    probe compare --recipes mr2/table1-cifar100
     probe compare runs/clip-rn50-pets-erm-1a2b3c4d runs/mocov2-rn50-pets-erm-5e6f7a8b
     """
     from probe.report.text import comparison as comparison_terminal
@@ -277,6 +280,13 @@ def datasets(as_json: bool) -> None:
 def methods(as_json: bool) -> None:
     """List the losses and training methods."""
     listings.methods().show(as_json)
+
+
+@main.command()
+@json_flag
+def recipes(as_json: bool) -> None:
+    """List the recipes that come with the package: for everyday use, and every row of the papers' tables."""
+    listings.recipes().show(as_json)
 
 
 @main.group()

@@ -63,6 +63,37 @@ def methods() -> Listing:
     )
 
 
+def recipes() -> Listing:
+    """Every shipped recipe, and every row of every shipped table of a paper."""
+    from probe.recipe import library
+    from probe.runs.availability import Catalogues
+
+    rows, catalogues = [], Catalogues()
+    for row in library.every():
+        why_not = catalogues.why_not(row.content)
+        numbers = [v for v in (row.published or {}).values() if v is not None]
+        rows.append(
+            {
+                **{key: getattr(row, key) for key in ("name", "paper", "table", "row", "variant", "title")},
+                "about": row.about or None,
+                "method": row.content.get("method", "default"),
+                "published": row.published,
+                "ours": list(row.ours),
+                "note": row.note,
+                "runnable": why_not is None,
+                "why_not": why_not,
+                "numbers": " ".join(f"{v:g}" for v in numbers) or None,
+                "state": "runs" if why_not is None else f"not available: {why_not}",
+            }
+        )
+    return Listing(
+        rows,
+        ("name", "numbers", "state", "method"),
+        "numbers: as published, in percent; their columns are in probe recipes --json. To run one: probe run "
+        "NAME; a whole table: probe compare --recipes TABLE.",
+    )
+
+
 def cache_entries(cache: Path | None) -> Listing:
     """Every entry of the feature cache, newest first."""
     from probe.features import inventory

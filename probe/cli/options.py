@@ -32,7 +32,10 @@ out_option = click.option(
     help="Folder that run folders are written to.",
 )
 
-GROUPS_HELP = "How classes are grouped: crossfit (default), paper, a run folder or a JSON file."
+GROUPS_HELP = (
+    "How classes are grouped: crossfit (default), paper, many/medium/few or head/torso/tail (by training "
+    "images), a run folder or a JSON file."
+)
 
 # Flags of `probe run` that set one key of the recipe: (flag, key, help, further arguments).
 RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
@@ -87,7 +90,7 @@ def recipe_flags(command: Command) -> Command:
     for flag, key, text, extra in reversed(RECIPE_FLAGS):
         name = key.replace(".", "__")
         command = click.option(flag, name, default=None, help=text, **extra)(command)
-    return click.argument("words", nargs=-1, metavar="[RECIPE.yaml] [KEY=VALUE]...")(command)
+    return click.argument("words", nargs=-1, metavar="[RECIPE] [KEY=VALUE]...")(command)
 
 
 def world_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,11 +154,12 @@ def world_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def recipe_from(words: tuple[str, ...], flags: dict[str, Any]) -> Recipe:
-    """The recipe file, if one is given, then the flags, then the KEY=VALUE words: the last one wins."""
+    """The recipe, if one is named, then the flags, then the KEY=VALUE words: the last one wins."""
     from probe import recipe
+    from probe.recipe import library
 
     has_file = bool(words) and "=" not in words[0]
-    content = recipe.read(Path(words[0])) if has_file else {}
+    content = library.content(words[0]) if has_file else {}
     for name, value in flags.items():
         if value is not None and value is not False:
             recipe.place(content, name.replace("__", "."), value)

@@ -49,6 +49,30 @@ class FittedHead:
             return total
         return total - math.log(len(views)) if self.kind == "knn" else total / len(views)
 
+    def adjusted(self, factor: Tensor | float = 1.0, shift: Tensor | float = 0.0) -> FittedHead:
+        """The head whose score of class k is factor_k z_k + shift_k (K numbers each, or one for all).
+
+        A linear head stays one; any other keeps its tensors, with the two beside them.
+        """
+        classes = self.num_classes
+        f, s = (torch.as_tensor(v, dtype=torch.float64).expand(classes) for v in (factor, shift))
+        if self.kind == "linear":
+            weight, bias = self.tensors["weight"], self.tensors["bias"]
+            scaled = {"weight": (f.unsqueeze(1) * weight).to(weight), "bias": (f * bias + s).to(bias)}
+            return replace(self, tensors=scaled)
+        if self.kind == "adjusted":
+            f, s = f * self.tensors["factor"], f * self.tensors["shift"] + s
+            return replace(self, tensors={**self.tensors, "factor": f, "shift": s})
+        tensors = {**self.tensors, "factor": f.clone(), "shift": s.clone()}
+        return replace(self, kind="adjusted", tensors=tensors, settings={**self.settings, "of": self.kind})
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        if "num_classes" in self.settings:
+            return int(self.settings["num_classes"])
+        return len(self.tensors["centres" if "centres" in self.tensors else "weight"])
+
 
 @dataclass(frozen=True)
 class OnScaled:
@@ -89,6 +113,12 @@ def _gaussian(head: FittedHead, features: Tensor) -> Tensor:
     return -(distances + log_variance.sum(1)) / 2
 
 
+def _adjusted(head: FittedHead, features: Tensor) -> Tensor:
+    """The scores of another kind of head, each class's times a factor and shifted."""
+    scores = SCORES[head.settings["of"]](head, features)
+    return scores * head.tensors["factor"].to(scores) + head.tensors["shift"].to(scores)
+
+
 def _knn(head: FittedHead, features: Tensor) -> Tensor:
     import probe.solve.knn as knn
 
@@ -108,6 +138,7 @@ SCORES: dict[str, Callable[[FittedHead, Tensor], Tensor]] = {
     "cosine": _cosine,
     "adapter": _adapter,
     "gaussian": _gaussian,
+    "adjusted": _adjusted,
     "knn": _knn,
 }
 

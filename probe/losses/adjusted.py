@@ -83,13 +83,22 @@ class EffectiveFrequency(AdjustedCrossEntropy):
         beta: float = 0.9999,
     ) -> None:
         share = _held_out_share(classes, frequency)
-        if form == "prior":
-            super().__init__(classes, ClassAdjustment(shift=tau * share.log()))
-            return
-        if classes.counts is None:
+        if form == "weights" and classes.counts is None:
             raise UserError(f"{classes.spec.name}: form=weights needs class_counts")
-        weight = effective_weights(classes.counts.sum() * share, beta)
-        super().__init__(classes, ClassAdjustment(weight=weight))
+        super().__init__(classes, ClassAdjustment())
+        self.tau, self.form, self.beta = tau, form, beta
+        self.images = None if classes.counts is None else float(classes.counts.sum())
+        self.register_buffer("frequency", share)  # saved: a training may measure it again
+
+    frequency: Tensor
+
+    def take_frequency(self, frequency: Tensor) -> None:
+        self.frequency.copy_(frequency / frequency.sum())
+
+    def adjustment(self) -> ClassAdjustment:
+        if self.form == "prior":
+            return ClassAdjustment(shift=self.tau * self.frequency.log())
+        return ClassAdjustment(weight=effective_weights((self.images or 0.0) * self.frequency, self.beta))
 
 
 def _held_out_share(classes: ClassInfo, frequency: Sequence[float] | Tensor | None) -> Tensor:

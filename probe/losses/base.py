@@ -100,10 +100,12 @@ class Loss(StatisticsModule, ABC):
 
     constant_adjustment = True  # is `adjustment` that of the whole training, or does it move with it?
     sample_mean = False  # is it a mean over samples, whose own losses `losses` gives?
+    takes_class_weights = False  # has it a mean over samples that `class_weights` may weight?
     uses_partners = False  # does a sample's loss look at the others of its class in the batch?
     together = (
         1  # images of one class that a batch should hold, where classes are many; 1: it does not matter
     )
+    measures_frequency = False  # is `take_frequency` wanted? Set by a training that has images held out
     ramps = False  # does its own term grow from nothing over the warm-up? See `set_strength`
     gives_logits = False  # is it the plain mean of the cross-entropy of `margin_logits`?
     asks_for_pass = False  # does it look at the whole training set after each epoch? See `see_all`
@@ -114,6 +116,8 @@ class Loss(StatisticsModule, ABC):
         self.spec = classes.spec
         self.num_classes = classes.num_classes
         self.strength = 1.0  # of its own term, beside cross-entropy
+        # K weights of the samples' losses by their class, which a method sets; terms beside them keep theirs
+        self.class_weights: Tensor | None = None
         self._calls = 0
 
     @property
@@ -162,6 +166,10 @@ class Loss(StatisticsModule, ABC):
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Called by a training loop before each epoch, for losses with a schedule."""
 
+    def take_frequency(self, frequency: Tensor) -> None:
+        """Go on with these effective frequencies (K), of the network as it is after the warm-up; for losses
+        that have `frequency` and were not given one."""
+
     def margin_logits(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The N x K logits whose cross-entropy is a sample's loss, with its margin in them."""
         raise NotImplementedError(f"{self.name} is more than a cross-entropy of logits")
@@ -184,6 +192,34 @@ class Loss(StatisticsModule, ABC):
     def remarks(self, context: FitContext) -> list[str]:
         """What a report must say for its numbers to be read right, one line each."""
         return [] if self.remark is None else [self.remark]
+
+    def weighted_mean(self, losses: Tensor, weights: Tensor | None, targets: Tensor) -> Tensor:
+        """The mean of N losses with their own weights (None: all 1), times those of `class_weights`."""
+        if self.class_weights is not None:
+            by_class = self.class_weights.to(losses)
+            given = targets.to(losses) @ by_class if targets.is_floating_point() else by_class[targets]
+            weights = given if weights is None else weights * given
+        return collectives.mean(losses, weights)
+
+    def mixed(
+        self, logits: Tensor, first: Tensor, second: Tensor, share: Tensor, features: Tensor | None = None
+    ) -> Tensor:
+        """The loss of images mixed from two (Mixup, CutMix): share L(first) + (1 - share) L(second).
+
+        `first` and `second` are N labels each, `share` is one number, the first label's part. All terms are
+        mixed so, those on features too: an image is pulled to either class as much as it shows of it.
+        Statistics move once, with the label of the larger part.
+        """
+        main = torch.where(share >= 0.5, first, second)
+        other = torch.where(share >= 0.5, second, first)
+        part, training = torch.maximum(share, 1 - share), self.training
+        loss: Tensor = part * self(logits, main, features)
+        try:
+            self.eval()
+            loss = loss + (1 - part) * self(logits, other, features)
+        finally:
+            self.train(training)
+        return loss
 
     def extra_repr(self) -> str:
         return f"{self.name}, num_classes={self.num_classes}"
@@ -240,13 +276,14 @@ class MeanLoss(Loss, ABC):
     """A loss that is a (weighted) mean over samples: only the samples' losses are left to say."""
 
     sample_mean = True
+    takes_class_weights = True
 
     @abstractmethod
     def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss of each of the N samples, and their N weights (None: all 1)."""
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
-        return collectives.mean(*self.losses(logits, targets))
+        return self.weighted_mean(*self.losses(logits, targets), targets)
 
 
 def _full(x: Tensor) -> Tensor:

@@ -43,6 +43,7 @@ class MR2(Loss):
     """
 
     uses_partners = True
+    takes_class_weights = True  # of its logit term
     tolerance = 1e-4  # margins closer than this, relatively, do not change a result
     starts_from_pass = True  # do running statistics start from those of the whole training set?
     way_out = "use scale=spread"
@@ -164,7 +165,7 @@ class MR2(Loss):
         return loss + self.lam * self.strength * self._representation_term(features, distances, partners)
 
     def _logit_term(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return collectives.mean(*ClassAdjustment(scale=1 / self.gamma).losses(logits, targets))
+        return self.weighted_mean(*ClassAdjustment(scale=1 / self.gamma).losses(logits, targets), targets)
 
     def _representation_term(self, features: Tensor, distances: Tensor, partners: Partners) -> Tensor:
         if self.scale == "none":

@@ -25,6 +25,8 @@ from probe.losses.spec import NeededStats
 class WithTerm(Loss, ABC):
     """CE + lam * term."""
 
+    takes_class_weights = True  # of its cross-entropy
+
     def __init__(self, classes: ClassInfo, *, lam: float = 1.0) -> None:
         super().__init__(classes)
         self.lam = lam
@@ -34,7 +36,7 @@ class WithTerm(Loss, ABC):
         """The term on the batch of all processes: N x D features, N targets and their groups."""
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
-        plain = collectives.mean(F.cross_entropy(logits, targets, reduction="none"))
+        plain = self.weighted_mean(F.cross_entropy(logits, targets, reduction="none"), None, targets)
         features, everyone = collectives.gather(self._required(features), targets)
         return plain + self.lam * self.strength * self.term(features, everyone, Groups.of(everyone))
 

@@ -118,6 +118,8 @@ class Method(nn.Module):
     def objective(self, network: NetworkLike, batch: BatchLike) -> Tensor:
         """Forward pass and loss: a scalar, the mean over the batch of all processes (`core.collectives`)."""
         scores, features = network.parts(batch.inputs, self.takes)
+        if batch.mixed is not None and not self.loss.spec.soft_targets:
+            return self.loss.mixed(scores, *batch.mixed, batch.share, features)
         return self.loss(scores, batch.targets, features)
 
     def step(self, step: StepLike) -> float:

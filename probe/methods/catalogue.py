@@ -14,6 +14,7 @@ from probe import losses, plugins
 from probe.errors import UserError, nearest
 from probe.losses.spec import LossSpec, Parameter
 from probe.methods.contrast_rows import CONTRAST_ROWS
+from probe.methods.second_stage_rows import FIRST_STAGE, SECOND_STAGES
 from probe.methods.spec import MethodSpec
 from probe.recipe.grammar import INNER, parse
 
@@ -84,8 +85,15 @@ METHODS: tuple[MethodSpec, ...] = (
         (
             Parameter("first_epochs", 5, "epochs of the first stage, whose errors are counted", 1),
             Parameter("up", 5, "how often an error appears in an epoch of the second stage", 1),
+            Parameter(
+                "errors",
+                "training",
+                "exact solver: of the first stage on its own images, or on images held out from it",
+                choices=("training", "crossfit"),
+            ),
         ),
-        why="two trainings in a row; without errors in the first the second is the plain one",
+        frozen="exact",
+        why="two solves in a row; without errors in the first the second is the plain one",
         balanced="unchanged: it uses errors, not counts",
         soft_targets=True,
     ),
@@ -103,6 +111,7 @@ METHODS: tuple[MethodSpec, ...] = (
         balanced="exactly its inner loss",
         soft_targets=True,
     ),
+    *SECOND_STAGES,
     *TWO_OR_MORE_NETWORKS,
     *CONTRAST_ROWS,
 )
@@ -159,6 +168,12 @@ def info(name: str) -> LossSpec:
 def wraps(name: str) -> bool:
     """Is this a method around a loss, and not a loss itself?"""
     return _find(name) is not None
+
+
+def is_second_stage(name: str) -> bool:
+    """Does it change a finished head, so that nothing is trained?"""
+    spec = _find(name)
+    return spec is not None and FIRST_STAGE in spec.needs
 
 
 def is_built_in(spec: LossSpec) -> bool:

@@ -22,7 +22,8 @@ class JTT(Method):
 
     count: Tensor  # N: how often each sample appears in an epoch of stage 2; empty before it
 
-    def __init__(self, loss: Loss, *, first_epochs: int, up: int) -> None:
+    def __init__(self, loss: Loss, *, first_epochs: int, up: int, errors: str = "training") -> None:
+        """`errors` is read by the exact solver (`probe.probing.second_stage`); a training counts its own."""
         super().__init__(loss)
         self.first_epochs, self.up = first_epochs, up
         self.register_buffer("count", torch.empty(0, dtype=torch.int64))

@@ -52,6 +52,14 @@ class BatchLike(Protocol):
         """n labels, or n x K probabilities (Mixup, CutMix)."""
 
     @property
+    def mixed(self) -> tuple[Tensor, Tensor] | None:
+        """n labels of each image, and of the one mixed into it (Mixup, CutMix); None: nothing was mixed."""
+
+    @property
+    def share(self) -> Tensor:
+        """What part of a mixed image is the first one; the same on all processes."""
+
+    @property
     def index(self) -> Tensor:
         """n row numbers of the training set, on the CPU."""
 

@@ -66,7 +66,8 @@ def _is_list(parameter: Parameter) -> bool:
 
 
 def _checked(parameter: Parameter, values: list[Any], method: str) -> list[Any]:
-    if parameter.name == INNER or not isinstance(parameter.default, (bool, int, float, str)):
+    single = isinstance(parameter.default, (bool, int, float, str)) or parameter.low is not None
+    if parameter.name == INNER or not single:
         raise UserError(f"{method}: {parameter.name} takes no range; give one value")
     if not values:
         raise UserError(f"{method}: the range of {parameter.name} is empty; give at least one value")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from probe.methods.catalogue import INNER, info, wraps
+from probe.methods.second_stage_rows import FIRST
 from probe.methods.spec import LOSS
 
 
@@ -21,6 +22,8 @@ def spelled(content: Mapping[str, Any]) -> str:
     'drw(ldam, after=0.7)'
     """
     given = {key: value for key, value in content.items() if key not in ("name", INNER)}
+    if given.get(FIRST.name) is not None:  # a run is known by the name of its folder
+        given[FIRST.name] = str(given[FIRST.name]).rstrip("/").rpartition("/")[2]
     arguments = [f"{key}={_shown(given[key])}" for key in sorted(given)]
     loss = _loss_inside(content)
     if loss is not None:

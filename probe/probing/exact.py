@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 from probe import losses
 from probe.errors import UserError, nearest
 from probe.heads.fitted import FittedHead
+from probe.losses.base import Loss
 from probe.losses.spec import HELD_OUT_FREQUENCY
 from probe.probing import robust
 from probe.probing.crossfit import PLAIN, effective_frequency
@@ -77,14 +79,25 @@ def _lbfgs(
     method = with_frequency(problem, method, solver, holdout)
     path = logistic_path(problem, lambda rows: problem.loss(method, rows))
     record = select_l2(problem, solver, holdout, path)
-    loss = problem.loss(method)
-    shared = {"l2": record["l2"], "sample_weight": problem.weights(), "basis": problem.basis}
-    robust.settle(loss, problem.X, problem.y, **shared)
-    solution = logistic.fit(
-        problem.X, problem.y, problem.num_classes, adjustment=loss.adjustment(), tol=solver.tol, **shared
-    )
+    solution, loss = solved(problem, method, l2=record["l2"], tol=solver.tol)
     record |= {"objective": solution.objective, "iterations": solution.iterations, "status": solution.status}
-    return Fit(_linear(problem, solution), record, loss)
+    return Fit(linear_head(problem, solution), record, loss)
+
+
+def solved(
+    problem: ProbeProblem,
+    method: LossSettings,
+    *,
+    l2: float,
+    tol: float,
+    rows: NDArray[np.int64] | None = None,
+) -> tuple[LinearSolution, Loss]:
+    """The solution of these rows (None: all) with an exact loss and a given l2, and the loss itself."""
+    loss, X = problem.loss(method, rows), take_rows(problem.X, rows)
+    y = problem.y if rows is None else problem.y[rows]
+    shared: dict[str, Any] = {"l2": l2, "sample_weight": problem.weights(rows), "basis": problem.basis}
+    robust.settle(loss, X, y, **shared)
+    return logistic.fit(X, y, problem.num_classes, adjustment=loss.adjustment(), tol=tol, **shared), loss
 
 
 def with_frequency(
@@ -108,10 +121,11 @@ def _ridge(
 
     record = select_l2(problem, solver, holdout, path)
     whole = ridge.Ridge(problem.X, problem.y, problem.num_classes, sample_weight=problem.weights())
-    return Fit(_linear(problem, whole.path([record["l2"]])[0]), record)
+    return Fit(linear_head(problem, whole.path([record["l2"]])[0]), record)
 
 
-def _linear(problem: ProbeProblem, solution: LinearSolution | ridge.RidgeHead) -> FittedHead:
+def linear_head(problem: ProbeProblem, solution: LinearSolution | ridge.RidgeHead) -> FittedHead:
+    """A solution of the scaled features as a head for unscaled ones."""
     return FittedHead(
         "linear", {"weight": solution.weight, "bias": solution.bias}, scaling=problem.head_scaling
     )

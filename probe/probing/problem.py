@@ -105,6 +105,13 @@ class ProbeProblem:
             tested=tested,
         )
 
+    def weighted(self, weight: NDArray[np.floating]) -> ProbeProblem:
+        """The same problem where each of the n images counts `weight` times as much; nothing is copied."""
+        rows = np.tile(weight, self.views)
+        made = replace(self, sample_weight=rows if self.sample_weight is None else self.sample_weight * rows)
+        made.__dict__.update({name: getattr(self, name) for name in ("X", "test_rows", "basis")})
+        return made
+
     @property
     def head_scaling(self) -> Scaling:
         """From what the backbones give to what a head sees, as it is saved with the head."""
@@ -176,3 +183,5 @@ class Fit:
     head: FittedHead
     record: dict[str, Any] = field(default_factory=dict)  # plain values, for result.json
     loss: Loss | None = None  # the loss that was minimised, with its margins and remarks
+    first: FittedHead | None = None  # what a second stage started from, where that is a head
+    remarks: tuple[str, ...] = ()  # what a reader of its numbers must know, one line each

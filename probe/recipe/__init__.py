@@ -9,6 +9,7 @@ from backbones.lazy import attributes
 if TYPE_CHECKING:
     from probe.recipe.parse import build, override, parse_yaml, place, read
     from probe.recipe.schema import (
+        COUNT_GROUPS,
         LOSSLESS,
         RANKINGS,
         RESULT,
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
     )
 
 SCHEMA = (
-    *("LOSSLESS", "RANKINGS", "RESULT", "Recipe", "Reference", "group_source"),
+    *("COUNT_GROUPS", "LOSSLESS", "RANKINGS", "RESULT", "Recipe", "Reference", "group_source"),
     *("BackboneConfig", "DataConfig", "FeaturesConfig", "MethodConfig", "PartConfig"),
     *("SelectConfig", "SolverConfig"),
 )
 PARSE = ("build", "override", "parse_yaml", "place", "read")
 
 __all__ = [
+    "COUNT_GROUPS",
     "LOSSLESS",
     "RANKINGS",
     "RESULT",

@@ -21,6 +21,7 @@ from probe.errors import UserError
 INNER = "loss"  # the key of the loss inside a method
 DEEPEST = 8  # nested brackets; a loss inside a method needs two
 WORD = re.compile(r"[A-Za-z0-9_.-]+")
+PATH = re.compile(r"[A-Za-z0-9_.~+/-]*/[A-Za-z0-9_.~+/-]*")  # of a run folder, as a value
 CLOSES = {")": "(", "]": "["}
 WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
@@ -75,7 +76,7 @@ def _word(text: str, written: str) -> str:
 
 
 def _value(text: str, written: str) -> Any:
-    """A number, true, false, null, a word, or a list of these in brackets."""
+    """A number, true, false, null, a word, a path, or a list of these in brackets."""
     if text.startswith("[") and text.endswith("]"):
         return [_value(part, written) for part in _parts(text[1:-1], written)]
     if text.lower() in WORDS:
@@ -85,7 +86,7 @@ def _value(text: str, written: str) -> Any:
             return number(text)
         except ValueError:
             continue
-    return _word(text, written)
+    return text if PATH.fullmatch(text) else _word(text, written)
 
 
 def _parts(text: str, written: str) -> Iterator[str]:

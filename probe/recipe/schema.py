@@ -187,6 +187,8 @@ LATER: dict[str, Any] = {
 
 RESULT = "result.json"  # the file of a run folder that groups may name; see `probe.runs.folder`
 LOSSLESS = ("ridge", "knn", "zeroshot")  # solvers that minimise no loss of a method
+# by the number of training images: the papers' schemes, whose bounds are in `probe.evaluation.groups`
+COUNT_GROUPS = ("many/medium/few", "head/torso/tail")
 RANKINGS = ("crossfit", "paper")  # by erm's held-out accuracy on train; by its accuracy on the test images
 
 
@@ -197,7 +199,7 @@ class Reference(Section):
 
 
 def group_source(value: Any) -> str | Reference:
-    """What groups the classes: a word of RANKINGS, a JSON file that names the groups, or a run.
+    """What groups the classes: a word of RANKINGS or COUNT_GROUPS, a JSON file that names them, or a run.
 
     A bare path is a file when it ends in .json (and is not a run's result.json), else the folder of a run.
     """
@@ -206,9 +208,12 @@ def group_source(value: Any) -> str | Reference:
     if isinstance(value, dict) and set(value) == {"reference"} and isinstance(value["reference"], str):
         return Reference(reference=value["reference"])
     if not isinstance(value, str):
-        raise UserError("recipe: groups: write crossfit, paper, a JSON file, or {reference: RUN FOLDER}")
+        raise UserError(
+            "recipe: groups: write crossfit, paper, many/medium/few, head/torso/tail, a JSON file, or "
+            "{reference: RUN FOLDER}"
+        )
     path = Path(value)
-    if value in RANKINGS or (path.suffix == ".json" and path.name != RESULT):
+    if value in (*RANKINGS, *COUNT_GROUPS) or (path.suffix == ".json" and path.name != RESULT):
         return value
     if "/" not in value:
         raise UserError(

@@ -16,9 +16,11 @@ from probe.evaluation import metrics, predictions
 from probe.evaluation.crossfitted import Crossfitted
 from probe.evaluation.groups import Ranking
 from probe.probing import crossfit, exact
-from probe.recipe import Recipe
+from probe.recipe import COUNT_GROUPS, Recipe
 from probe.runs import groups, reference
 from probe.runs.experiment import Experiment
+from probe.runs.first_stage import FirstStage
+from probe.runs.folder import understood
 from probe.runs.naming import label
 from probe.runs.reference import ERM, SAME, TrainedRun
 
@@ -46,9 +48,14 @@ def rank(e: Experiment, ranking_run: TrainedRun | None) -> Ranking:
         other = e.trained or ranking_run
         return _by_own_holdouts(e) if other is None else _taken_from(other, e)
     source = e.recipe.groups
+    if e.inputs.first is not None and source == "crossfit":
+        return _of_first_stage(e.inputs.first, e)
     # also where the groups are given: it shows why classes are hard
     found, crossfitted = ({}, None) if e.recipe.from_scratch else _by_crossfitting(e)
     made = e.inputs.groups or (_by_test_accuracy(e) if source == "paper" else found)
+    if isinstance(source, str) and source in COUNT_GROUPS:
+        counts = np.bincount(e.inputs.y, minlength=e.problem.num_classes)
+        made = groups.by_train_count(source, counts)
     where = groups.origin(source)
     return Ranking(
         made, str(where["groups_by"]), where["groups_from"], groups.remark(source), crossfitted=crossfitted
@@ -84,6 +91,14 @@ def _taken_from(other: TrainedRun, e: Experiment) -> Ranking:
     by, source = other.result["groups_by"], other.result["groups_from"] or other.name
     found = groups.of_result(other.result, e.problem.class_names)
     return Ranking(found, by, source, HELD_OUT_REMARK if by == HELD_OUT else NOTHING_REMARK)
+
+
+def _of_first_stage(first: FirstStage, e: Experiment) -> Ranking:
+    """The groups of the run whose encoder gives the features: it knows every image it was trained on."""
+    with understood(first.folder.path):
+        found = groups.of_result(first.result, e.problem.class_names)
+        by, source = first.result["groups_by"], first.result["groups_from"] or first.name
+    return Ranking(found, by, source, f"groups are those of its first stage, {first.name}")
 
 
 def _by_own_holdouts(e: Experiment) -> Ranking:

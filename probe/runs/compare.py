@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from probe.data import duplicates
 from probe.errors import UserError
@@ -24,6 +24,16 @@ from probe.runs.reference import ERM, PROBE, SAME
 from probe.runs.staleness import Present
 from probe.runs.table import against, assemble, of_runs, row_of
 from probe.system.progress import bar
+
+Result = Mapping[str, Any]  # of a run, as result.json has it
+
+
+class Plan(Protocol):
+    """What is to be compared."""
+
+    def recipes(self) -> list[Recipe]:
+        """In the order in which they are run."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -51,10 +61,15 @@ class Grid:
         cells = ((b, d, m) for d in self.data for b in self.backbones for m in self.methods)
         named = ({"backbone": {"name": b}, "data": {"name": d}, "method": m} for b, d, m in cells)
         recipes = [build(override(content, self.settings)) for content in named]
-        if any(recipe.versus != "auto" for recipe in recipes):
-            raise UserError("a comparison is always with erm of the same settings; leave versus out")
+        check_versus(recipes)
         pairs = [_with_erm(recipe) if recipe.trains else (recipe,) for recipe in recipes]
         return list({slug(r): r for pair in pairs for r in pair}.values())  # a name given twice counts once
+
+
+def check_versus(recipes: Iterable[Recipe]) -> None:
+    """Refuse recipes that say what they are compared with: here the table does."""
+    if any(recipe.versus != "auto" for recipe in recipes):
+        raise UserError("a comparison is always with erm of the same settings; leave versus out")
 
 
 def _with_erm(recipe: Recipe) -> tuple[Recipe, ...]:
@@ -68,14 +83,14 @@ class Cell:
 
     recipe: Recipe
     folder: Path
-    result: Mapping[str, Any] | None
+    result: Result | None
     error: str | None = None
     reused: bool = False
 
 
-def fill(grid: Grid, *, cache: Path | None = None, out: Path = Path("runs")) -> list[Cell]:
+def fill(plan: Plan, *, cache: Path | None = None, out: Path = Path("runs")) -> list[Cell]:
     """Run what is missing, reuse what exists; one bar for all of it."""
-    recipes, present = grid.recipes(), Present(cache)
+    recipes, present = plan.recipes(), Present(cache)
     cells = []
     with bar("comparing", len(recipes), "runs") as advance:
         for recipe in recipes:
@@ -98,23 +113,35 @@ def _cell(recipe: Recipe, present: Present, out: Path) -> Cell:
         return Cell(recipe, folder.path, None, error=said.splitlines()[0] if said else type(error).__name__)
 
 
-def table(cells: Iterable[Cell]) -> dict[str, Any]:
-    """The comparison as plain data: rows in the papers' layout, rankings and failures."""
+def table(
+    cells: Iterable[Cell],
+    compared: Callable[[Cell, Sequence[Cell]], Result] | None = None,
+    called: Callable[[Recipe], str] = label,
+) -> dict[str, Any]:
+    """The comparison as plain data: rows in the papers' layout, rankings and failures.
+
+    `compared` gives the result of a cell against its reference (default: against erm), `called` the name of
+    its row.
+    """
     cells = list(cells)
     done = [c for c in cells if c.result is not None]
     _check_same_data(done)
-    rows = [row_of(c.recipe, c.folder, _compared(c, done), reused=c.reused) for c in done]
+    judged = [(c, (compared or _compared)(c, done)) for c in done]
+    rows = [
+        {**row_of(c.recipe, c.folder, result, reused=c.reused), "method": called(c.recipe)}
+        for c, result in judged
+    ]
     failed = [
         {
             "backbone": c.recipe.backbone.title,
             "data": c.recipe.data.name,
-            "method": label(c.recipe),
+            "method": called(c.recipe),
             "error": c.error,
         }
         for c in cells
         if c.error is not None
     ]
-    said = [*_groups_that_differ(done), *_without_reference(done), *_identical_images(done)]
+    said = [*_groups_that_differ(judged), *_without_reference(judged), *_identical_images(done)]
     how = SAME if any(c.recipe.trains for c in cells) else PROBE
     return assemble(rows, ERM, failed, said=said, how=how)
 
@@ -132,7 +159,7 @@ def _erm_of(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
     return next((c for c in cells if c.recipe.digest == cell.recipe.plain.digest), None)
 
 
-def _compared(cell: Cell, cells: Sequence[Cell]) -> Mapping[str, Any]:
+def _compared(cell: Cell, cells: Sequence[Cell]) -> Result:
     """The cell's result against erm: a probe's as it is; a training's computed against the trained erm."""
     assert cell.result is not None
     if not cell.recipe.trains:
@@ -143,9 +170,10 @@ def _compared(cell: Cell, cells: Sequence[Cell]) -> Mapping[str, Any]:
     return against(cell.result, cell.folder, plain.folder)
 
 
-def _without_reference(cells: Sequence[Cell]) -> Iterator[str]:
-    for cell in cells:
-        if cell.recipe.trains and _erm_of(cell, cells) is None:
+def _without_reference(judged: Iterable[tuple[Cell, Result]]) -> Iterator[str]:
+    for cell, result in judged:
+        itself = cell.recipe.digest == cell.recipe.plain.digest
+        if cell.recipe.trains and not itself and not result.get("versus"):
             yield f"{cell.folder.name} is compared with nothing: its erm has failed"
 
 
@@ -164,12 +192,11 @@ def _check_same_data(cells: Sequence[Cell]) -> None:
                 )
 
 
-def _groups_that_differ(cells: Sequence[Cell]) -> Iterator[str]:
+def _groups_that_differ(judged: Iterable[tuple[Cell, Result]]) -> Iterator[str]:
     """Every backbone ranks the classes of a data set in its own way, unless all are given the same groups."""
     groups: dict[str, set[str]] = {}
-    for cell in cells:
-        assert cell.result is not None
-        members = {name: sorted(g["classes"]) for name, g in cell.result["test"]["groups"].items()}
+    for cell, result in judged:
+        members = {name: sorted(g["classes"]) for name, g in result["test"]["groups"].items()}
         groups.setdefault(cell.recipe.data.name, set()).add(json.dumps(members))
     if any(len(different) > 1 for different in groups.values()):
         yield (
@@ -192,13 +219,13 @@ def save(
     """Write the comparison as JSON, CSV, Markdown, LaTeX and a page, and its charts as files."""
     from probe.report.charts import static
     from probe.report.html import comparison as comparison_page
-    from probe.report.text import exports
+    from probe.report.text import exports, published
     from probe.system.atomic import staged_folder, write_atomic
 
     writers: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "comparison.json": lambda c: json.dumps(c, indent=2, allow_nan=False),
         "comparison.csv": exports.csv,
-        "comparison.md": exports.markdown,
+        "comparison.md": lambda c: published.markdown(c) + exports.markdown(c),
         "comparison.tex": exports.latex,
         "comparison.html": lambda c: comparison_page.render(c, keep=cache),
     }
@@ -213,28 +240,36 @@ def save(
 def command(
     words: Sequence[str],
     *,
-    backbones: Sequence[str],
-    data: Sequence[str],
-    methods: Sequence[str],
-    seeds: int | None,
+    backbones: Sequence[str] = (),
+    data: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    recipes: Sequence[str] = (),
+    seeds: int | None = None,
     groups: str | None = None,
     plots: bool = False,
     cache: Path | None,
     out: Path,
 ) -> tuple[dict[str, Any], Path]:
-    """What `probe compare` does: run folders as they are, or a grid; saved under a name of its own."""
+    """What `probe compare` does: run folders as they are, a grid, or recipes; saved under its own name."""
     folders = [Path(w) for w in words if "=" not in w]
     settings = [f"seeds={seeds}"] if seeds is not None else []
     settings += [f"groups={json.dumps(groups)}"] if groups and not folders else []
     settings += [w for w in words if "=" in w]  # the last one wins
     grid = Grid(_names(backbones), _names(data), _names(methods, grammar.listed), settings)
+    named = bool(grid.backbones or grid.data or grid.methods)
+    if sum((bool(folders), named, bool(recipes))) > 1 or (folders and settings):
+        raise UserError(
+            "give either runs to compare, a grid (--backbones, --data, --methods) or --recipes, not both"
+        )
     if folders:
-        if settings or grid.backbones or grid.data or grid.methods:
-            raise UserError(
-                "give either runs to compare or a grid (--backbones, --data, --methods), not both"
-            )
         with understood(*folders):
             comparison, key = of_runs(folders, groups), [*map(str, folders), groups or ""]
+    elif recipes:
+        from probe.runs.recipe_rows import RecipeRows
+
+        rows = RecipeRows.named(_names(recipes), settings, out)
+        key = rows.key
+        comparison = rows.table(fill(rows, cache=cache, out=out))
     else:
         key = [slug(recipe) for recipe in grid.recipes()]
         comparison = table(fill(grid, cache=cache, out=out))

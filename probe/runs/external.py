@@ -13,7 +13,7 @@ from probe.evaluation.diagnostics.diagnose import Model, diagnose
 from probe.evaluation.external import ExternalPredictions
 from probe.evaluation.groups import Ranking, thirds
 from probe.evaluation.summary import EvaluationSet, Groups, gain_over, summarise
-from probe.recipe import group_source
+from probe.recipe import COUNT_GROUPS, group_source
 from probe.runs import groups as grouping
 from probe.runs.reference import ERM
 
@@ -54,9 +54,10 @@ def result(path: Path, *, groups: str | None = None) -> dict[str, Any]:
 def _ranking(predictions: ExternalPredictions, groups: str | None, compared: bool) -> Ranking:
     """The groups that were asked for; else by the test accuracy of erm; else all classes in one group."""
     source = group_source("paper" if groups is None else groups)
-    if source == "crossfit":
+    if source == "crossfit" or source in COUNT_GROUPS:
         raise UserError(
-            "predictions have no training images to cross-fit on; give a run or a file with --groups"
+            "predictions have no training images to rank or count classes by; "
+            "give a run or a file with --groups"
         )
     found: Groups | None = grouping.given(source, predictions.class_names)
     if found is None and not compared:

@@ -129,7 +129,14 @@ class RunFolder:
         """Give the backbone the weights that a fine-tuning left."""
         from probe.train.model import tuned_weights
 
-        tuned_weights.restore(backbone, self.path / tuned_weights.FILE)
+        tuned_weights.restore(backbone, self.weights)
+
+    @property
+    def weights(self) -> Path:
+        """The file of the encoder's weights that a fine-tuning left."""
+        from probe.train.model import tuned_weights
+
+        return self.path / tuned_weights.FILE
 
     def thumbnails(self) -> dict[str, str]:
         """Small pictures by image id; none when there are none."""

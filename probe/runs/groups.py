@@ -1,6 +1,7 @@
-"""Groups of classes that are given: by a JSON file, or by the test accuracy of another run.
+"""Groups of classes that are given: by a JSON file, by the test accuracy of another run, or by counts.
 
-The `groups` of a recipe are a source: a word of `probe.recipe.RANKINGS`, a file, or a `Reference`.
+The `groups` of a recipe are a source: a word of `probe.recipe.RANKINGS` or `COUNT_GROUPS`, a file, or a
+`Reference`.
 Groups that are yet to be ranked are made by `probe.runs.class_ranking`.
 """
 
@@ -11,18 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from probe.errors import UserError
-from probe.evaluation.groups import from_file, thirds
-from probe.recipe import RANKINGS, Reference
+from probe.evaluation.groups import by_count, from_file, thirds
+from probe.recipe import COUNT_GROUPS, RANKINGS, Reference
 from probe.runs.folder import read_result
 
 
 def given(source: str | Reference, class_names: Sequence[str]) -> dict[str, list[int]] | None:
-    """The groups, as class indices, of a file or a reference run; None for a ranking yet to be made."""
+    """The groups, as class indices, of a file or a reference run; None for what the data yet decides."""
     if isinstance(source, Reference):
         return from_run(Path(source.reference), class_names)
-    return None if source in RANKINGS else from_file(Path(source), class_names)
+    return None if source in (*RANKINGS, *COUNT_GROUPS) else from_file(Path(source), class_names)
+
+
+def by_train_count(scheme: str, counts: NDArray[np.int64]) -> dict[str, list[int]]:
+    """The groups of a scheme of COUNT_GROUPS that have classes, each from the largest class on."""
+    found = by_count(counts)[scheme]
+    return {name: sorted(group, key=lambda k: -counts[k]) for name, group in found.items() if group}
 
 
 def from_run(folder: Path, class_names: Sequence[str]) -> dict[str, list[int]]:
@@ -54,7 +62,7 @@ def origin(source: str | Reference) -> dict[str, str | None]:
     """What a result says about its groups: by what they were made, and which file or run gave them."""
     if isinstance(source, Reference):
         return {"groups_by": "reference", "groups_from": source.reference}
-    if source in RANKINGS:
+    if source in (*RANKINGS, *COUNT_GROUPS):
         return {"groups_by": source, "groups_from": None}
     return {"groups_by": "file", "groups_from": source}
 

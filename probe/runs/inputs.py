@@ -28,7 +28,8 @@ from probe.features.views import CENTER, View
 from probe.probing.problem import ProbeProblem
 from probe.probing.zero_shot import text_classifier
 from probe.recipe import PartConfig, Recipe
-from probe.runs import groups
+from probe.runs import first_stage, groups
+from probe.runs.first_stage import FirstStage
 from probe.system import world
 
 Stage = Callable[[str], AbstractContextManager[None]]
@@ -48,6 +49,7 @@ class RunInputs:
     further: Mapping[View, Mapping[str, FeatureSet]] = field(default_factory=dict)  # by view and split
     learnt_views: tuple[View, ...] = (CENTER,)
     averaged_views: tuple[View, ...] = (CENTER,)  # of which predictions are made
+    first: FirstStage | None = None  # the run whose encoder gives the features
 
     @property
     def backbone(self) -> AnyBackbone:
@@ -140,14 +142,17 @@ def backbone_from_cache(
     recipe: Recipe, part: PartConfig, cache: Path | None = None
 ) -> BackboneIdentity | None:
     """The identity of one of the recipe's backbones, where an earlier run has left it."""
-    if recipe.solver.name == "zeroshot":
-        return None  # its text encoder is needed
+    if recipe.solver.name == "zeroshot" or first_stage.named(recipe.method) is not None:
+        return None  # its text encoder is needed, or the weights that a run left
     settings = part.model_dump()
     return backbone_identity.recall(settings, lambda: load_backbone(recipe, part, cache), cache)
 
 
 def load_backbone(recipe: Recipe, part: PartConfig, cache: Path | None = None) -> Backbone:
     """One of the recipe's backbones, with its weights."""
+    first = first_stage.of(recipe)
+    if first is not None and first.tuned:
+        return first.backbone(device())
     settings = part.model_dump()
     b = backbone_identity.load_and_remember(
         settings, lambda: backbones.load(**settings, device=device()), cache
@@ -243,6 +248,9 @@ def gather(
     """
     with stage("data"):
         dataset = load_data(recipe, cache) if data is None else data
+    first = first_stage.of(recipe)
+    if first is not None:
+        first.check_data(dataset)
     given = groups.given(recipe.groups, dataset.class_names)  # refused now, not after minutes of extraction
     with stage("backbone"):  # of all parts: a name that is unknown is refused before anything is extracted
         known = [(part, backbone_from_cache(recipe, part, cache)) for part in recipe.backbone.parts]
@@ -262,6 +270,7 @@ def gather(
         found,
         views.chosen(recipe.features.views),
         views.chosen(recipe.features.views_tested),
+        first,
     )
 
 
@@ -269,7 +278,7 @@ def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
     """The problem of a recipe: features and labels of the training splits, scaled as the recipe says."""
     learnt, averaged, widths = inputs.learnt_views, inputs.averaged_views, inputs.widths
     # by the evaluation crops: the views of an image are no further images
-    balance = scaling.equal_parts(inputs.stack([CENTER]), widths)
+    balance = scaling.equal_parts(inputs.stack([CENTER]), widths) if inputs.first is None else scaling.NEUTRAL
     raw = _held(inputs.stack(learnt), balance)
     kinds = [_kind(recipe, b) for b in inputs.backbones]
     text = None
@@ -281,7 +290,8 @@ def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
         y=np.tile(inputs.y, len(learnt)),
         class_names=inputs.data.class_names,
         metric=inputs.data.metric,
-        scaling=scaling.by_part(kinds, raw, widths),
+        # the first stage's head goes on with the scaling that it was trained with
+        scaling=scaling.by_part(kinds, raw, widths) if inputs.first is None else inputs.first.head.scaling,
         text=text,
         ids=inputs.training_ids,
         key=" ".join(f.key for view in dict.fromkeys(learnt + averaged) for f in inputs.training_of(view)),

@@ -102,6 +102,7 @@ def remarks_and_margins(
     selects = "select" in fits[0].record  # where class weights are settled for every l2 that is tried
     context = FitContext(exact=exact, l2_chosen=recipe.solver.l2 is None and not selects)
     notes: list[str | None] = [] if loss is None else [*loss.remarks(context)]
+    notes += fits[0].remarks
     gaps = [fit.record["gap"] for fit in fits if "gap" in fit.record]
     if gaps:
         from probe.train import final_check

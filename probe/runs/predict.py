@@ -33,7 +33,7 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
     if "backbone" not in about:
         raise UserError(f"{run} holds a head but no backbone; give a run folder, as `probe run` writes it")
     tuned = folder if about.get("tuned") else None
-    encoders = [_backbone(part, tuned) for part in (about, *about.get("also", []))]
+    encoders = [load_backbone_of(part, tuned) for part in (about, *about.get("also", []))]
     names, views = about["class_names"], [View(name) for name in about.get("views", [CENTER.name])]
     predicted = []
     for start in range(0, len(images), BATCH):
@@ -49,9 +49,9 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
     return predicted
 
 
-def _backbone(about: Mapping[str, Any], tuned: RunFolder | None) -> Backbone:
-    """The backbone that the run described, with the weights that the head was trained on."""
-    backbone = backbones.load(**about["backbone"])
+def load_backbone_of(about: Mapping[str, Any], tuned: RunFolder | None, device: str = "cpu") -> Backbone:
+    """The backbone that a run described with its head, with the weights that the head was trained on."""
+    backbone = backbones.load(**about["backbone"], device=device)
     if tuned is not None:
         tuned.restore_weights(backbone)
     if backbone.fingerprint != about["fingerprint"]:

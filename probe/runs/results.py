@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,11 +17,16 @@ from probe.evaluation import predictions
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
 from probe.evaluation.groups import Ranking
 from probe.evaluation.summary import Groups, gain_over, summarise
+from probe.heads.fitted import FittedHead
+from probe.probing.post_hoc import calibration
+from probe.probing.problem import Fit
 from probe.runs import reference
 from probe.runs.experiment import Experiment
 from probe.runs.metadata import describe, remarks_and_margins
 from probe.runs.reference import ERM, PROBE
 from probe.runs.training_summary import course
+
+FIRST = "first stage"  # what its predictions are called beside those of the second
 
 
 def evaluate(e: Experiment, ranking: Ranking) -> dict[str, Any]:
@@ -31,6 +38,8 @@ def evaluate(e: Experiment, ranking: Ranking) -> dict[str, Any]:
         **remarks_and_margins(e, said, ranking.accuracy),
         **accuracies(e, ranking.groups),
     }
+    if e.fitted.first_scores:
+        result["stage"] = second_stage(e, ranking.groups)
     if e.recipe.finetune:
         result["training"], remarks = course(
             e.eval_set(ranking.groups),
@@ -58,6 +67,36 @@ def accuracies(e: Experiment, groups: Groups) -> dict[str, Any]:
         "reference": summarise(erm, eval_set),
         "versus": {**gain_over(own, erm, eval_set), **about},
     }
+
+
+def second_stage(e: Experiment, groups: Groups) -> dict[str, Any]:
+    """The `stage` block: what a second stage changed, against the head that it started from."""
+    eval_set, labels = e.eval_set(groups), torch.from_numpy(e.test.y)
+    pairs = list(zip(e.fitted.first_scores, e.fitted.scores, strict=True))
+    first = replace(e.fitted, name=FIRST, scores=[before for before, _ in pairs])
+    before = predictions.outcome(first.predictions(e.test.y), e.test.y, FIRST)
+    own = predictions.outcome(e.own_predictions, e.test.y, e.fitted.name)
+    gained = gain_over(own, before, eval_set)
+    weights = [_array(head.tensors.get("weight")) for head in _heads(e.fitted.fits[0])]
+    return {
+        "first": None if e.inputs.first is None else e.inputs.first.name,
+        "before": summarise(before, eval_set),
+        "gain": gained["gain"],
+        "count_gain": gained["count_gain"],
+        "calibration": {
+            when: [calibration(pair[place], labels) for pair in pairs]  # one per seed
+            for place, when in enumerate(("before", "after"))
+        },
+        "weight_norms": {
+            when: None if w is None else [float(f"{n:.6g}") for n in np.linalg.norm(w, axis=1)]
+            for when, w in zip(("before", "after"), weights, strict=True)
+        },
+    }
+
+
+def _heads(fit: Fit) -> tuple[FittedHead, FittedHead]:
+    assert fit.first is not None, "only asked for where there is a first head"
+    return fit.first, fit.head
 
 
 def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -156,6 +156,8 @@ def write(
         new.write_head(e.fitted.fits[0].head, about_head(e))
         if e.fitted.tuned is not None:
             new.copy_file(e.fitted.tuned.weights)
+        elif e.inputs.first is not None and e.inputs.first.tuned:
+            new.copy_file(e.inputs.first.folder.weights)
         new.write_predictions(e.predictions, e.test)
         if ranking.crossfitted is not None:
             new.write_crossfitted(ranking.crossfitted, e.inputs.training_ids, e.problem.class_names)
@@ -177,7 +179,7 @@ def about_head(e: Experiment) -> dict[str, Any]:
             {"backbone": part.model_dump(), "fingerprint": fingerprint}
             for part, fingerprint in zip(others, prints[1:], strict=True)
         ],
-        "tuned": tuned is not None,
+        "tuned": tuned is not None or (e.inputs.first is not None and e.inputs.first.tuned),
         "dim": sum(e.inputs.widths),
         "views": [view.name for view in e.inputs.averaged_views],
     }

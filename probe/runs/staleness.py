@@ -18,7 +18,7 @@ from backbones.reading import expanded
 from probe import data, methods
 from probe.errors import UserError
 from probe.recipe import Recipe, build
-from probe.runs import groups, inputs
+from probe.runs import first_stage, groups, inputs
 from probe.runs.folder import RunFolder
 from probe.system.cache_dir import OTHER_RUN, check_owner
 from probe.system.safe_text import one_line
@@ -99,12 +99,13 @@ class Present:
 
     def weights(self, recipe: Recipe) -> str:
         """The fingerprint of the backbone, or of all backbones whose features stand side by side."""
+        found = []
         for part in recipe.backbone.parts:
-            key = part.model_dump_json()
+            key = f"{part.model_dump_json()} {first_stage.named(recipe.method)}"
             if key not in self._weights:
                 b = inputs.backbone_from_cache(recipe, part, self.cache)
                 self._weights[key] = (b or inputs.load_backbone(recipe, part, self.cache)).fingerprint
-        found = [self._weights[part.model_dump_json()] for part in recipe.backbone.parts]
+            found.append(self._weights[key])
         return inputs.joint_fingerprint(found)
 
 

@@ -22,13 +22,14 @@ from probe import methods
 from probe.errors import UserError
 from probe.evaluation import predictions
 from probe.evaluation.predictions import Predictions
-from probe.probing import exact
+from probe.methods.second_stage_rows import NOT_TRAINED
+from probe.probing import exact, second_stage
 from probe.probing.problem import Fit, ProbeProblem
 from probe.probing.selection import Selector, enough
 from probe.probing.settings import LossSettings, SolverSettings
-from probe.recipe import Recipe
+from probe.recipe import MethodConfig, Recipe
 from probe.recipe.errors import check_all
-from probe.runs import selecting
+from probe.runs import first_stage, selecting
 from probe.runs.folder import RunFolder
 from probe.runs.inputs import RunInputs
 from probe.runs.naming import label
@@ -50,6 +51,7 @@ class FittedMethod:
     # N x K scores of each seed's holdout; None where it was trained on
     holdout_scores: Sequence[Tensor | None] = ()
     start_scores: Sequence[Tensor] = ()  # N x K scores at step 0, of fine-tunings that start from a probe
+    first_scores: Sequence[Tensor] = ()  # N x K scores of the head that a second stage started from
 
     def predictions(self, labels: NDArray[np.int64]) -> list[Predictions]:
         """One per seed; `labels` are those of the test split."""
@@ -93,14 +95,29 @@ class Exact(Strategy):
     """A solver with a certified solution; a seed acts through the holdout that l2 is chosen on."""
 
     def check(self) -> None:
-        method = methods.info(self.recipe.method.name)
+        method, points = methods.info(self.recipe.method.name), selecting.points(self.recipe)
+        if first_stage.is_exact(self.recipe.method):
+            check_all(partial(self._check_stage, point) for point in points)
+            return
         if methods.catalogue.wraps(method.name):
             raise UserError(f"{method.name} must be trained: use --solver sgd, or --finetune")
-        check_all(partial(exact.check, point, self.recipe.solver) for point in selecting.points(self.recipe))
+        check_all(partial(exact.check, point, self.recipe.solver) for point in points)
+
+    def _check_stage(self, point: MethodConfig) -> None:
+        first_stage.check_method(point)
+        first = first_stage.of(self.recipe)
+        if first is not None:
+            first.check(self.recipe)
+        second_stage.check(first_stage.settings(point, first), self.recipe.solver)
 
     def seeds(self, inputs: RunInputs) -> int:
         solver = self.recipe.solver
+        if inputs.first is not None:
+            return 1  # its first seed is stored, and the images that were held out from it
         validates = solver.name in ("lbfgs", "ridge") and (solver.l2 is None or selecting.acts(self.recipe))
+        if first_stage.is_exact(self.recipe.method):
+            stage = first_stage.settings(selecting.points(self.recipe)[0])
+            validates = validates or second_stage.STAGES[stage.name].chooses(stage.params)
         official = "val" in inputs.features
         if official and selecting.acts(self.recipe):  # folds, which a seed deals out, where it has few images
             official = enough(inputs.features["val"].y)
@@ -114,8 +131,21 @@ class Exact(Strategy):
         work: Path,
         selectors: Sequence[Selector] = (),
     ) -> FittedMethod:
-        methods, solver = selecting.points(self.recipe), self.recipe.solver
-        return solve(label(self.recipe), problem, inputs, holdouts, methods, solver, selectors)
+        points, solver = selecting.points(self.recipe), self.recipe.solver
+        if not first_stage.is_exact(self.recipe.method):
+            return solve(label(self.recipe), problem, inputs, holdouts, points, solver, selectors)
+        stages = [first_stage.settings(point, inputs.first) for point in points]
+        if selectors:
+            fits = [second_stage.fit_selected(problem, stages, solver, selector) for selector in selectors]
+        else:
+            fits = [second_stage.fit(problem, stages[0], solver, holdout) for holdout in holdouts]
+        test, firsts = inputs.test_views, [fit.first for fit in fits if fit.first is not None]
+        return FittedMethod(
+            label(self.recipe),
+            fits,
+            scores=[fit.head.scores_over(test) for fit in fits],
+            first_scores=[first.scores_over(test) for first in firsts],
+        )
 
     def write_log(self, fitted: FittedMethod, work: Path, folder: RunFolder) -> None:
         rows = ({"seed": seed, **fit.record} for seed, fit in enumerate(fitted.fits))
@@ -147,9 +177,12 @@ class Trained(Strategy):
     """By gradient steps: every seed has an initialisation and a log of its own."""
 
     def check(self) -> None:
+        from probe.train import frequency
         from probe.train.build import check_recipe
 
+        check_trained(self.recipe.method)
         selecting.check(self.recipe)
+        frequency.check(self.recipe)
         check_all(partial(check_recipe, recipe) for recipe in selecting.recipes(self.recipe))
 
     def seeds(self, inputs: RunInputs) -> int:
@@ -166,6 +199,14 @@ class Trained(Strategy):
         said = "".join(json.dumps(row) + "\n" for row in chosen)
         folder.write_log(said + seeds.log(work, len(fitted.fits)))
         seeds.copy_tracking(work, len(fitted.fits), folder)
+
+
+def check_trained(method: MethodConfig) -> None:
+    """Refuse to train what only an exact solver can do."""
+    if methods.catalogue.is_second_stage(method.name):
+        raise UserError(f"{method.name}: {NOT_TRAINED}")
+    if method.name == "jtt" and method.params.get("errors", "training") != "training":
+        raise UserError("jtt: errors=crossfit is for the exact solver; a training counts its own errors")
 
 
 class Sgd(Trained):

@@ -14,7 +14,7 @@ from probe.errors import UserError
 from probe.evaluation import external
 from probe.evaluation.significance import holm
 from probe.evaluation.summary import EvaluationSet, Groups, MethodOutcome, corrected, gain_over, summarise
-from probe.recipe import Recipe, build, group_source
+from probe.recipe import COUNT_GROUPS, Recipe, build, group_source
 from probe.report.text import format
 from probe.runs import groups as grouping
 from probe.runs.folder import RunFolder, read_result
@@ -36,9 +36,17 @@ def assemble(
 
     `how` says what kind of erm the reference is, where it is one (`probe.runs.reference`).
     """
-    _correct(rows)
+    correct(rows)
+    by_count = [row.get("count_statistics") or {} for row in rows]
+    schemes = dict.fromkeys(scheme for tables in by_count for scheme in tables)
+    for scheme in schemes:  # a table of its own
+        correct([{"statistics": tables.get(scheme, {})} for tables in by_count])
     return {
         "schema": SCHEMA,
+        "count_groups": {
+            scheme: list(dict.fromkeys(name for tables in by_count for name in tables.get(scheme, {})))
+            for scheme in schemes
+        },
         "reference": reference,
         "how": how,
         "groups": list(dict.fromkeys(n for row in rows for n in row["statistics"] if n != "overall")),
@@ -60,6 +68,7 @@ def row_of(recipe: Recipe, folder: Path, result: Mapping[str, Any], *, reused: b
         "run": folder.name,
         "reused": reused,
         "statistics": statistics(result),
+        "count_statistics": count_statistics(result),
     }
 
 
@@ -67,20 +76,36 @@ def statistics(result: Mapping[str, Any]) -> Row:
     """Accuracy, interval and gain of each column of the table."""
     test, reference = result["test"], result.get("reference")
     gains = (result.get("versus") or {}).get("gain") or {}
-
-    def entry(name: str, accuracy: float | None, ci: Any, before: float | None) -> Row:
-        gain = dict(gains[name]) if gains.get(name) else None
-        relative = None if gain is None or not before else gain["mean"] / before
-        return {"accuracy": accuracy, "ci": ci, "gain": gain, "relative": relative}
-
-    columns = {"overall": entry("overall", test["top1"], test["ci"], reference and reference["top1"])}
-    for name, group in test["groups"].items():
-        before = reference and reference["groups"][name]["accuracy"]
-        columns[name] = entry(name, group["accuracy"], group["ci"], before)
-    return columns
+    whole = {"accuracy": test["top1"], "ci": test["ci"]}
+    overall = _entry(whole, gains.get("overall"), reference and reference["top1"])
+    return {"overall": overall, **_columns(test["groups"], gains, reference and reference["groups"])}
 
 
-def _correct(rows: Sequence[Row]) -> None:
+def count_statistics(result: Mapping[str, Any]) -> dict[str, Row]:
+    """The same for the groups by training images, for each scheme that tells the classes apart."""
+    before = ((result.get("reference") or {}).get("count_groups")) or {}
+    return {
+        scheme: _columns(
+            {n: g for n, g in groups.items() if g["accuracy"] is not None}, gains, before.get(scheme)
+        )
+        for scheme, (groups, gains) in format.count_groups(result).items()
+    }
+
+
+def _columns(groups: Mapping[str, Row], gains: Mapping[str, Any], before: Mapping[str, Row] | None) -> Row:
+    return {
+        name: _entry(group, gains.get(name), before[name]["accuracy"] if before else None)
+        for name, group in groups.items()
+    }
+
+
+def _entry(group: Mapping[str, Any], gained: Mapping[str, Any] | None, before: float | None) -> Row:
+    gain = dict(gained) if gained else None
+    relative = None if gain is None or not before else gain["mean"] / before
+    return {"accuracy": group["accuracy"], "ci": group["ci"], "gain": gain, "relative": relative}
+
+
+def correct(rows: Sequence[Row]) -> None:
     """Holm's correction over every gain of the table: a clear gain is clear among so many comparisons."""
     columns = [s for row in rows for s in row["statistics"].values() if s["gain"] is not None]
     for column, p in zip(columns, holm([s["gain"]["p"] for s in columns]), strict=True):
@@ -127,7 +152,7 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
     predictions = [_predictions(folder) for folder in folders]
     outcomes = _paired(folders, predictions)
     names = predictions[0].class_names
-    eval_set = EvaluationSet(predictions[0].labels, names, _groups(groups, results[0], names))
+    eval_set = _eval_set(results[0], predictions[0], _groups(groups, results[0], names))
     origin = results[0] if groups is None else grouping.origin(group_source(groups))
     origin = {key: origin.get(key) for key in ("groups_by", "groups_from")}
     summaries = [summarise(outcome, eval_set) for outcome in outcomes]
@@ -144,10 +169,33 @@ def against(result: Mapping[str, Any], folder: Path, plain: Path) -> Row:
     """A run's result, compared with the run `plain` instead, image by image and seed by seed."""
     predictions = [_predictions(path) for path in (folder, plain)]
     own, erm = _paired([folder, plain], predictions)
-    names = predictions[0].class_names
-    eval_set = EvaluationSet(predictions[0].labels, names, grouping.of_result(result, names))
+    eval_set = _eval_set(result, predictions[0])
     gain = {**gain_over(own, erm, eval_set), "how": SAME, "run": plain.name}
     return {**result, "reference": summarise(erm, eval_set), "versus": gain}
+
+
+def regrouped(result: Mapping[str, Any], folder: Path, groups: Groups) -> Row:
+    """A run's result with its classes in these groups, and compared with nothing."""
+    predicted = _predictions(folder)
+    (own,) = _paired([folder], [predicted])
+    test = summarise(own, _eval_set(result, predicted, groups))
+    return {**result, "test": test, "reference": None, "versus": None}
+
+
+def _eval_set(
+    result: Mapping[str, Any], predicted: external.ExternalPredictions, groups: Groups | None = None
+) -> EvaluationSet:
+    """The test images of a result, with its own groups or others, and with its training counts."""
+    names = predicted.class_names
+    own = groups or grouping.of_result(result, names)
+    return EvaluationSet(predicted.labels, names, own, _train_counts(result, names))
+
+
+def _train_counts(result: Mapping[str, Any], names: Sequence[str]) -> NDArray[np.int64] | None:
+    """K: the training images of each class, where the result says them."""
+    rows = {row["name"]: row for row in result["test"]["by_class"]}
+    counts = [rows[name].get("train_n") for name in names]
+    return None if None in counts else np.array(counts, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -189,6 +237,9 @@ def _groups(source: str | None, result: Mapping[str, Any], names: Sequence[str])
     """The groups of a file or a reference run; else those that `result` was evaluated with."""
     if source is None:
         return grouping.of_result(result, names)
+    counts = _train_counts(result, names)
+    if source in COUNT_GROUPS and counts is not None:
+        return grouping.by_train_count(source, counts)
     given = grouping.given(group_source(source), names)
     if given is None:
         raise UserError(f'existing runs are not ranked again by "{source}"; name a run folder or a JSON file')

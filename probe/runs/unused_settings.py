@@ -66,6 +66,12 @@ def _chooses(r: Recipe) -> bool:
     return r.solver.name != "sgd" or (r.train.weight_decay is None and not _unscaled_head(r))
 
 
+def _is_stored_head(r: Recipe) -> bool:
+    """Is the first stage a run whose head is changed, and none solved for?"""
+    stage, first = methods.catalogue.is_second_stage(r.method.name), r.method.params.get("first")
+    return stage and first is not None and r.method.name != "crt"
+
+
 def _fits_batch(r: Recipe) -> bool:
     largest = r.train.batch_size or LARGEST_BATCH
     return not isinstance(r.train.micro_batch, int) or r.train.micro_batch <= largest
@@ -110,6 +116,11 @@ RULES = (
         "train.weight_decay is given, and is the penalty of a step; use one of the two",
     ),
     Rule(
+        ("solver.l2", "solver.grid", "solver.tol"),
+        lambda r: not _is_stored_head(r),
+        "the head of method.first is changed, and none is solved for",
+    ),
+    Rule(
         ("solver",),
         lambda r: not r.from_scratch,
         "a net that is trained from scratch has no features to solve anything on",
@@ -145,6 +156,11 @@ RULES = (
         ("select",),
         _chooses,
         "nothing is chosen here; leave l2 open, or give a range such as method.tau=[0,1]",
+    ),
+    Rule(
+        ("select",),
+        lambda r: not methods.catalogue.is_second_stage(r.method.name) or selecting.has_ranges(r),
+        "a second stage chooses by the data set's metric; give a range such as method.tau=[0,1]",
     ),
     Rule(("select.budget",), lambda r: r.select.name == "budget", "it is for --select budget"),
     Rule(("data.profile",), lambda r: r.data.imbalance is not None, "it is for data.imbalance"),

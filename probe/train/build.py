@@ -33,8 +33,8 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
             f"{method.name} contrasts images by their labels, and train.augment.mix={settings.augment.mix} "
             "mixes those; use mix=none"
         )
-    mixes = loss.soft_targets and methods.info(method.name).soft_targets
-    if settings.augment.mix != "none" and not mixes:
+    mixes = methods.info(method.name).soft_targets or not methods.catalogue.wraps(method.name)
+    if settings.augment.mix != "none" and not mixes:  # a loss by itself takes them (`Loss.mixed`)
         raise UserError(
             f"{method.name} takes labels, and train.augment.mix={settings.augment.mix} makes probabilities; "
             "use mix=none, or a method that takes those, such as erm"

@@ -22,9 +22,9 @@ from probe.errors import UserError
 from probe.heads import Head, export
 from probe.heads.fitted import FittedHead
 from probe.losses.base import Loss
-from probe.recipe import Recipe
+from probe.recipe import MethodConfig, Recipe
 from probe.recipe.train_settings import TrainConfig
-from probe.train import family_defaults
+from probe.train import family_defaults, frequency
 from probe.train.build import check, make_head, make_method
 from probe.train.inputs import augment
 from probe.train.inputs.concat import Samples
@@ -146,11 +146,12 @@ def finetune(
     check(recipe.method, recipe.train)
     job = _job(recipe, data, held, seed, folder, ids)
     method = make_method(
-        recipe.method,
+        _with_frequency(job, pose),
         num_classes=job.num_classes,
         labels=job.samples.labels[job.trained],
         dim=job.backbone.dim,
     )
+    method.loss.measures_frequency = recipe.train.selects and frequency.is_open(recipe.method)
     method.from_scratch = recipe.from_scratch
     taught = _teach(job, method)
     head = make_head(method, job.settings, dim=job.backbone.dim, num_classes=job.num_classes, seed=seed)
@@ -194,9 +195,7 @@ def _job(
         test=Samples.of(data, ["test"], ids),
         accelerator=runtime.accelerator(recipe.train, folder),
         family=family,
-        settings=family_defaults.resolve(
-            recipe.train, family, len(trained), split=runtime.splits_weights()
-        ),
+        settings=family_defaults.resolve(recipe.train, family, len(trained), split=runtime.splits_weights()),
     )
 
 
@@ -207,6 +206,16 @@ def _teach(job: FinetuneJob, method: Method) -> list[str]:
     found = teacher.load(Path(method.teacher), job.backbone, job.data.class_names)
     method.taught_by(found)
     return [found.fingerprint]
+
+
+def _with_frequency(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] | None) -> MethodConfig:
+    """The recipe's method, with the effective frequencies that its loss starts from, where it has such."""
+    method = job.recipe.method
+    if not frequency.is_open(method):
+        return method
+    if job.family == "scratch" or pose is None:
+        return frequency.equal(method, job.num_classes)
+    return frequency.crossfitted(pose(job.backbone), method, job.recipe.solver, job.held, job.trained)
 
 
 def _start(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] | None) -> Start:

@@ -24,7 +24,7 @@ from probe.evaluation.metrics import score
 from probe.methods.base import Method
 from probe.recipe.train_settings import TrainConfig
 from probe.system.progress import bar
-from probe.train import class_pass, optim
+from probe.train import class_pass, frequency, optim
 from probe.train.checkpoint import Checkpoints
 from probe.train.ema import WeightEMA
 from probe.train.evaluate import embeddings, logits
@@ -209,6 +209,7 @@ class Training:
             self._pause()
         advance(waiting)
         self.method.end_epoch(epoch, self)
+        frequency.measure(self, stage, epoch)
         self._end_epoch()
 
     def _step(self, step: Step, lr: float) -> float:
@@ -240,7 +241,9 @@ class Training:
         for number, (batch, share) in enumerate(zip(batches, shares, strict=True), first):
             position = (self.seed, epoch, number, self.rank)
             parts = [
-                self._mixed(next(loaded).to(self.device), (*position, "mix", i)) for i in range(len(share))
+                # the same share and box on every process: a joint loss mixes by one number
+                self._mixed(next(loaded).to(self.device), (self.seed, epoch, number, 0, "mix", i))
+                for i in range(len(share))
             ]
             yield self.make_step(parts, sampler.weights(len(batch)), position, len(batch))
 

@@ -28,7 +28,7 @@ from probe.losses.adjusted import AdjustedCrossEntropy
 from probe.losses.base import ClassInfo, Loss
 from probe.methods.base import Method
 from probe.recipe.train_settings import TrainConfig
-from probe.train import final_check, optim
+from probe.train import final_check, frequency, optim
 from probe.train.build import check, make_head, make_method
 from probe.train.inputs.loaders import FeatureLoader
 from probe.train.loop import Training
@@ -71,7 +71,7 @@ def probe_sgd(
         raise UserError("sample weights are for the exact solver; use solver lbfgs")
     if settings.augment != TrainConfig().augment:
         raise UserError("augmentation changes images, and cached features have none; fine-tune instead")
-    job = SgdJob.of(problem, _with_frequency(problem, method, solver, held), settings, held, seed)
+    job = SgdJob.of(problem, frequency.crossfitted(problem, method, solver, held), settings, held, seed)
     searched = job.head.sized and settings.weight_decay is None
     record = _l2(problem, job.config, solver, held, selector) if searched else {}
     decay, l2 = job.decay(record.get("l2"))
@@ -244,9 +244,9 @@ class FrozenLoss(AdjustedCrossEntropy):
         super().__init__(ClassInfo(loss.spec, loss.num_classes, None, None), single)
 
     def forward(self, logits: Tensor, targets: Tensor, features: Tensor | None = None) -> Tensor:
-        if collectives.processes() == 1:
+        if collectives.processes() == 1 and self.class_weights is None:
             return self.adjustment().cross_entropy(logits, targets)
-        return collectives.mean(*self.losses(logits, targets))
+        return self.weighted_mean(*self.losses(logits, targets), targets)
 
 
 def frozen_loss(loss: Loss) -> Loss:
@@ -276,24 +276,6 @@ def _l2(
         return selector.choose([loss if convex else PLAIN], ExactSolver(grid=solver.grid)).record
     path = logistic_path(problem, lambda rows: inner_loss(problem, method, rows))
     return select_l2(problem, solver, held, path)
-
-
-def _with_frequency(
-    problem: ProbeProblem, method: MethodConfig, solver: SolverConfig, held: NDArray[np.int64]
-) -> MethodConfig:
-    """The same method with the effective frequencies of the loss inside it filled in, where it has such."""
-    from probe.probing.exact import with_frequency
-    from probe.probing.settings import LossChoice
-    from probe.recipe import MethodConfig as Choice
-    from probe.recipe.grammar import INNER
-
-    loss = LossChoice(*methods.catalogue.given_to(method.name, method.params)[1])
-    filled = with_frequency(problem, loss, solver, held)
-    if filled is loss:
-        return method
-    if loss.name == method.name:
-        return Choice(name=loss.name, **filled.params)
-    return Choice(name=method.name, **{**method.params, INNER: {"name": loss.name, **filled.params}})
 
 
 def _part(problem: ProbeProblem, rows: NDArray[np.int64]) -> Tensor | FeatureMatrix:

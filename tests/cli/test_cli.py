@@ -22,7 +22,10 @@ def invoke(*words, **options):
     return CliRunner().invoke(main, [str(word) for word in words], **options)
 
 
-@pytest.mark.parametrize("words", [["--help"], ["backbones"], ["datasets"], ["methods"], ["cache", "ls"]])
+LISTS = [["backbones"], ["datasets"], ["methods"], ["recipes"], ["cache", "ls"]]
+
+
+@pytest.mark.parametrize("words", [["--help"], *LISTS])
 def test_help_and_listings_load_no_heavy_library(words, tmp_path):
     code = f"""
 import sys

@@ -109,11 +109,11 @@ def test_a_mean_over_samples_is_the_mean_of_the_losses_it_gives():
         torch.testing.assert_close(collectives.mean(*loss.losses(first, y)), whole.to(first))
 
 
-def test_deferred_re_weighting_refuses_what_is_no_mean_over_samples():
+def test_deferred_re_weighting_refuses_what_has_no_mean_over_samples():
     from probe import methods
 
-    for name in ("mr2", "elm", "center", "dro"):  # elm's pull would be dropped without a word
-        with pytest.raises(UserError, match=f"{name} is not a mean over samples"):
+    for name in ("dro", "supcon", "csr"):
+        with pytest.raises(UserError, match=f"{name} has no mean over samples"):
             methods.make(f"drw({name})", {}, num_classes=K, class_counts=COUNTS)
 
 

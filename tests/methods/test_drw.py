@@ -33,8 +33,18 @@ def test_it_works_around_other_losses_of_samples_and_refuses_the_rest():
     focal = value("focal", 0)
     assert value("drw", 0, loss="focal") == pytest.approx(focal, rel=1e-6)
     assert value("drw", 199, loss="focal") != pytest.approx(focal, rel=1e-3)
-    with pytest.raises(UserError, match="mr2 is not a mean over samples"):
-        method("drw", COUNTS, loss="mr2")
+    with pytest.raises(UserError, match="dro has no mean over samples"):
+        method("drw", COUNTS, loss="dro")
+
+
+@pytest.mark.parametrize("loss", [{"name": "elm", "alpha": "prior", "lam": 0.3}, {"name": "mr2", "lam": 0.3}])
+def test_a_term_beside_the_samples_losses_is_kept_and_not_weighted(loss):
+    early, late = value("drw", 0, loss=loss), value("drw", 199, loss=loss)
+    bare = {**loss, "lam": 0.0}
+    term = early - value("drw", 0, loss=bare)
+    assert term > 0.01
+    assert late - value("drw", 199, loss=bare) == pytest.approx(term, rel=1e-4)
+    assert abs(late - early) > 1e-3
 
 
 def test_training_with_it_differs_from_plain_only_after_the_switch():

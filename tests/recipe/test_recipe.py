@@ -5,7 +5,6 @@ import pytest
 from probe import recipe
 from probe.errors import UserError
 from probe.runs.naming import slug
-from tests.support import ROOT
 
 
 def test_words_stand_for_names_and_defaults_fill_the_rest():
@@ -143,21 +142,6 @@ def test_a_missing_recipe_and_a_malformed_override_are_named(tmp_path):
         recipe.read(tmp_path / "no.yaml")
     with pytest.raises(UserError, match='"seeds 5" is not an override'):
         recipe.override({}, ["seeds 5"])
-
-
-SHIPPED = sorted((ROOT / "recipes").rglob("*.yaml"))
-
-
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_every_shipped_recipe_is_valid_and_names_what_exists(path):
-    import backbones
-    from probe import methods
-    from probe.data import catalogue
-
-    r = recipe.build(recipe.read(path))
-    assert r.backbone.name in backbones.names()
-    assert r.data.name in catalogue.names()
-    methods.catalogue.resolve(r.method.name, r.method.params)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from probe.report.charts.base import HEIGHT, Chart, hint, intervals, lines, quan
 from probe.report.html.markup import element, table, text
 from probe.report.html.page import assemble, figure, section
 from probe.report.html.sections import remarks
-from probe.report.text import exports, format
+from probe.report.text import exports, format, published
 from probe.report.text.format import gain_interval, gained, percent, plural, signed
 from probe.system.safe_text import visible
 
@@ -24,6 +24,8 @@ def render(comparison: Comparison, *, keep: Path | None = None) -> str:
     rows = comparison["rows"]
     names = {key: list(dict.fromkeys(row[key] for row in rows)) for key in ("backbone", "data", "method")}
     body = [section("table", "Accuracy", _tables(comparison))]
+    if comparison.get("tables"):
+        body.insert(0, section("published", "Beside the published numbers", _published(comparison)))
     if charts:
         body.append(section("gains", f"Gains over {reference(comparison)}", "".join(map(figure, charts))))
         body.append(section("ranking", "Ranking by hard-class gain", _rankings(comparison)))
@@ -65,6 +67,25 @@ def _tables(comparison: Comparison) -> str:
                 tabindex="0",
             )
         )
+    for scheme, other in exports.by_count(comparison):
+        parts += [element("h3", text(f"By training images, {scheme}")), _tables(other)]
+    return "".join(parts)
+
+
+def _published(comparison: Comparison) -> str:
+    """The tables of papers: our numbers, their intervals, the published ones and the difference."""
+    parts = []
+    for printed in comparison["tables"]:
+        heading = ["row", "", *(text(column.capitalize()) for column in printed["columns"])]
+        body = [
+            [text(row["title"]), text(name or "ours"), *map(text, cells)]
+            for row in printed["rows"]
+            for name, cells in published.lines(row, printed["columns"])
+        ]
+        parts.append(element("h3", text(published.heading(printed))))
+        drawn = table(heading, body, caption=f"Accuracy % of {printed['name']}", numeric=2)
+        parts.append(element("div", drawn, cls="scroll", tabindex="0"))
+        parts += [element("p", text(line), cls="note") for line in published.notes(printed)]
     return "".join(parts)
 
 

@@ -109,9 +109,7 @@ def groups_table(result: Result) -> str:
     """Every group, by difficulty and by training images: accuracy, calibration, gain."""
     test, versus = result["test"], result.get("versus") or {}
     tables = {result.get("groups_by") or "": (test["groups"], versus.get("gain") or {})}
-    for scheme, groups in (test.get("count_groups") or {}).items():
-        if sum(bool(group["classes"]) for group in groups.values()) > 1:  # else it repeats "overall"
-            tables[scheme] = (groups, (versus.get("count_gain") or {}).get(scheme) or {})
+    tables |= format.count_groups(result)
     rows = [
         [
             text(name),

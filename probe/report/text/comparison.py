@@ -11,10 +11,11 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from probe.report.text import exports, format
-from probe.report.text.run import STYLES, cell, plain, write
+from probe.report.text import exports, format, published
+from probe.report.text.run import BLANK, STYLES, WIDTH, cell, plain, write
 from probe.system.safe_text import printable
 
+BACKBONE = 14  # columns of a backbone in the table
 METHOD = 10  # columns of a method in the table; a longer one is wrapped, never cut
 NAMED = 36  # columns of backbone, data set and method in the ranking
 RANKED = 10  # runs whose hard-class gain is shown with its interval
@@ -27,9 +28,23 @@ def show(comparison: Mapping[str, Any], folder: str, console: Console | None = N
 
 def sections(comparison: Mapping[str, Any]) -> Iterator[RenderableType]:
     """The parts of the output, from top to bottom."""
+    tables = comparison.get("tables") or []
+    for table in tables:
+        yield from published.sections(table)
+    printed = {row["run"] for table in tables for row in table["rows"]}
     for data, rows in exports.by_data(comparison):
-        yield Text(plain(data, 60), style="bold")
-        yield _table(comparison, rows)
+        others = [row for row in rows if row["run"] not in printed]
+        if others:
+            yield Text(plain(data, 60), style="bold")
+            for table in _tables(comparison, others):
+                yield table
+                yield BLANK
+    for scheme, other in exports.by_count(comparison):
+        for data, rows in exports.by_data(other):
+            yield Text(f"{plain(data, 40)} by training images, {scheme}", style="bold")
+            for table in _tables(other, rows):
+                yield table
+                yield BLANK
     if comparison["rows"]:
         yield Text(printable(exports.legend(comparison)), style="dim")
     compared = [row for row in comparison["rows"] if list(row["statistics"].values())[-1]["gain"]]
@@ -42,10 +57,25 @@ def sections(comparison: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(f"failed: {where}: {plain(failed['error'], 300)}", style="red")
 
 
-def _table(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Table:
-    names = exports.columns(comparison)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("backbone", max_width=14, no_wrap=True)
+def _tables(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Iterator[Table]:
+    """The columns that fit beside each other in one table, the others in further ones: no number is cut."""
+    room = WIDTH - 1 - METHOD - max(cell_len(plain(row["backbone"], BACKBONE)) for row in rows)
+    names: list[str] = []
+    left = room
+    for name in exports.columns(comparison):
+        cells = (exports.cell(row["statistics"].get(name)) for row in rows)
+        wide = max(map(cell_len, [plain(name, 10), *cells])) + 1  # and a space before it
+        if names and wide > left:
+            yield _table(names, rows)
+            names, left = [], room
+        names.append(name)
+        left -= wide
+    yield _table(names, rows)
+
+
+def _table(names: list[str], rows: list[Mapping[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
+    table.add_column("backbone", max_width=BACKBONE, no_wrap=True)
     table.add_column("method", min_width=METHOD, max_width=METHOD, overflow="fold")
     for name in names:
         table.add_column(cell(name, 10), justify="right", no_wrap=True)
@@ -55,7 +85,7 @@ def _table(comparison: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Tabl
             statistic = row["statistics"].get(name)
             said = format.verdict(statistic["gain"]) if statistic and statistic["gain"] else ""
             cells.append(Text(exports.cell(statistic), style=STYLES.get(said, "")))
-        table.add_row(cell(row["backbone"], 14), _method(row["method"]), *cells)
+        table.add_row(cell(row["backbone"], BACKBONE), _method(row["method"]), *cells)
     return table
 
 
@@ -68,7 +98,7 @@ def _method(label: str) -> Text:
 
 def _ranking(rows: list[Mapping[str, Any]]) -> Table:
     hardest = list(rows[0]["statistics"])[-1]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     table.add_column(cell(f"by gain on {plain(hardest, 20)}"), no_wrap=True)
     table.add_column("gain (95 %, Holm)", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True, min_width=len(format.NO_CHANGE))

@@ -46,7 +46,18 @@ def legend(comparison: Comparison) -> str:
 
 def columns(comparison: Comparison) -> list[str]:
     """The statistics of the table: overall and the groups."""
-    return ["overall", *comparison["groups"]]
+    return comparison.get("columns") or ["overall", *comparison["groups"]]
+
+
+def by_count(comparison: Comparison) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The comparison once more for each grouping by training images, whose columns are its groups."""
+    for scheme, names in (comparison.get("count_groups") or {}).items():
+        rows = [
+            {**row, "statistics": row["count_statistics"][scheme]}
+            for row in comparison["rows"]
+            if scheme in (row.get("count_statistics") or {})
+        ]
+        yield scheme, {**comparison, "columns": names, "rows": rows, "tables": [], "count_groups": {}}
 
 
 def cell(statistic: Mapping[str, Any] | None) -> str:
@@ -74,7 +85,12 @@ def csv(comparison: Comparison) -> str:
     writer = csv_module.writer(buffer, lineterminator="\n")
     writer.writerow(heading)
     for row in comparison["rows"]:
-        for name, s in row["statistics"].items():
+        by_count = {
+            f"{scheme}: {n}": s
+            for scheme, c in (row.get("count_statistics") or {}).items()
+            for n, s in c.items()
+        }
+        for name, s in {**row["statistics"], **by_count}.items():
             gain = s["gain"] or {}
             values = [
                 *(row["data"], row["backbone"], row["method"], row["seeds"], name, s["accuracy"]),
@@ -102,6 +118,17 @@ def escaped(value: str, rules: Mapping[str, str]) -> str:
 
 def markdown(comparison: Comparison) -> str:
     """One table per data set, with the intervals of the gains below each."""
+    parts = _markdown_tables(comparison)
+    for scheme, other in by_count(comparison):
+        parts += [f"By training images, {scheme}:", *_markdown_tables(other)]
+    parts.append(escaped(legend(comparison), MARKDOWN))
+    for failed in comparison["failed"]:
+        where = " / ".join(escaped(failed[k], MARKDOWN) for k in ("data", "backbone", "method"))
+        parts.append(f"- failed: {where}: {escaped(failed['error'], MARKDOWN)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_tables(comparison: Comparison) -> list[str]:
     parts = []
     names = columns(comparison)
     for data, rows in by_data(comparison):
@@ -110,7 +137,7 @@ def markdown(comparison: Comparison) -> str:
         # the stars of clear gains must not be read as emphasis
         lines = [[*line[:2], *(v.replace("*", "\\*") for v in line[2:])] for line in lines]
         parts.append(
-            f"### {escaped(format.data(data), MARKDOWN)}\n\n{_grid(heading, lines, right=len(names))}"
+            f"### {escaped(format.data(data), MARKDOWN)}\n\n{grid(heading, lines, right=len(names))}"
         )
         gains = [
             [*_labels(row, MARKDOWN), *(_gain_interval(row["statistics"].get(n)) for n in names)]
@@ -118,15 +145,11 @@ def markdown(comparison: Comparison) -> str:
             if any(s["gain"] for s in row["statistics"].values())
         ]
         if gains:
-            intervals = _grid(heading, gains, right=len(names))
+            intervals = grid(heading, gains, right=len(names))
             parts.append(
                 f"95 % intervals of the gains, corrected for the table's size (Holm):\n\n{intervals}"
             )
-    parts.append(escaped(legend(comparison), MARKDOWN))
-    for failed in comparison["failed"]:
-        where = " / ".join(escaped(failed[k], MARKDOWN) for k in ("data", "backbone", "method"))
-        parts.append(f"- failed: {where}: {escaped(failed['error'], MARKDOWN)}")
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 def _labels(row: Mapping[str, Any], rules: Mapping[str, str]) -> list[str]:
@@ -138,7 +161,8 @@ def _gain_interval(statistic: Mapping[str, Any] | None) -> str:
     return format.gain_interval(gain["ci"]) if gain else format.UNKNOWN
 
 
-def _grid(heading: Sequence[str], lines: Sequence[Sequence[str]], right: int) -> str:
+def grid(heading: Sequence[str], lines: Sequence[Sequence[str]], right: int) -> str:
+    """A table in Markdown whose last columns, so many, are numbers."""
     rule = [":---"] * (len(heading) - right) + ["---:"] * right
     return "\n".join("| " + " | ".join(line) + " |" for line in (heading, rule, *lines))
 

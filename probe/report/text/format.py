@@ -118,6 +118,19 @@ def groups(result: Mapping[str, Any]) -> str:
     return " ".join(filter(None, ("groups by", result["groups_by"], result.get("groups_from"))))
 
 
+def count_groups(
+    result: Mapping[str, Any],
+) -> dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Groups by training images and their gains, for each scheme that says more than "overall" does and is
+    not what the result is grouped by anyway."""
+    gains = (result.get("versus") or {}).get("count_gain") or {}
+    return {
+        scheme: (groups, gains.get(scheme) or {})
+        for scheme, groups in (result["test"].get("count_groups") or {}).items()
+        if scheme != result.get("groups_by") and sum(bool(g["classes"]) for g in groups.values()) > 1
+    }
+
+
 def plural(number: int, noun: str) -> str:
     """`1 class`, `37 classes`."""
     if number == 1:

@@ -23,6 +23,7 @@ LOOK_FIRST = 5  # how many classes to look at first are shown
 REASON = 27  # columns of a class name beside a reason
 GROUP = 12  # columns of a group's name: with its gain and the verdict the line fits in 80
 WIDTH = 80
+Line = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]  # label, accuracy with interval, gain
 STYLES = {"better": "bold green", "worse": "bold red", format.NO_CHANGE: "dim"}  # of verdicts
 
 
@@ -57,6 +58,7 @@ def sections(result: Mapping[str, Any], method: str | None = None) -> Iterator[R
     yield BLANK
     yield accuracies(result)
     yield BLANK
+    yield from _by_count(result)
     yield _extremes(result["test"]["by_class"])
     yield BLANK
     yield from _look_first(result)
@@ -90,29 +92,52 @@ def _headline(result: Mapping[str, Any], method: str) -> Text:
 
 def accuracies(result: Mapping[str, Any]) -> Table:
     """Overall, mean per class and every group, with intervals and, where there is a reference, gains."""
-    test, versus = result["test"], result.get("versus")
-    table = _table("classes", "accuracy\n%", "95 %\ninterval", first="left")
+    test, gains = result["test"], (result.get("versus") or {}).get("gain") or {}
+    whole = {"accuracy": test["top1"], "ci": test["ci"]}
+    each = {"accuracy": test["mean_per_class"], "ci": test["mean_per_class_ci"]}
+    rows: list[Line] = [
+        ("overall", whole, gains.get("overall")),
+        ("mean per class", each, gains.get("mean_per_class")),
+    ]
+    rows += _group_rows(test["groups"], gains)
+    return _accuracy_table("classes", rows, result.get("versus"))
+
+
+def _by_count(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The groups by training images, where those differ; a scheme with the same classes is not repeated."""
+    shown: list[list[list[str]]] = []
+    for groups, gains in format.count_groups(result).values():
+        members = [group["classes"] for group in groups.values()]
+        if members not in shown:
+            shown.append(members)
+            yield _accuracy_table("by training images", _group_rows(groups, gains), result.get("versus"))
+            yield BLANK
+
+
+def _group_rows(groups: Mapping[str, Any], gains: Mapping[str, Any]) -> list[Line]:
+    """A line for each group that has a test image."""
+    return [
+        (f"{plain(name, GROUP)} ({len(group['classes'])})", group, gains.get(name))
+        for name, group in groups.items()
+        if group["accuracy"] is not None
+    ]
+
+
+def _accuracy_table(first: str, rows: Sequence[Line], versus: Mapping[str, Any] | None) -> Table:
+    table = _table(first, "accuracy\n%", "95 %\ninterval", first="left")
     if versus:
         against = plain(format.against(versus["method"], versus.get("how")))
         table.add_column(Text(f"vs {against}\npoints (95 %, Holm)"), justify="right", no_wrap=True)
         table.add_column("", no_wrap=True, min_width=len(format.NO_CHANGE))
 
-    def row(label: str, accuracy: float, ci: Sequence[float], key: str) -> None:
-        cells: list[str | Text] = [Text(label), percent(accuracy), format.interval(ci)]
-        if versus:
-            gain = versus["gain"][key]
+    for label, group, gain in rows:
+        cells: list[str | Text] = [Text(label), percent(group["accuracy"]), format.interval(group["ci"])]
+        if versus and gain:
             said = format.verdict(gain)
             digits = 2 if max(map(abs, gain["ci"])) < WIDE else 1
             interval = format.gain_interval(gain["ci"], digits, "..")
             cells += [f"{format.gained(gain, digits)} ({interval})", Text(said, style=STYLES[said])]
         table.add_row(*cells)
-
-    row("overall", test["top1"], test["ci"], "overall")
-    row("mean per class", test["mean_per_class"], test["mean_per_class_ci"], "mean_per_class")
-    for name, group in test["groups"].items():
-        if group["accuracy"] is None:  # no test image in any of its classes
-            continue
-        row(f"{plain(name, GROUP)} ({len(group['classes'])})", group["accuracy"], group["ci"], name)
     return table
 
 

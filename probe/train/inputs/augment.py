@@ -148,6 +148,8 @@ def mixer(settings: AugmentConfig, num_classes: int) -> Callable[[Batch], Batch]
         # all views of a sample with all views of its partner: one draw, over their stacked channels
         sizes = [view.shape[1] for view in batch.views]
         inputs, targets = way(torch.cat(batch.views, dim=1), batch.targets)
-        return replace(batch, views=inputs.split(sizes, dim=1), targets=targets)
+        # Both ways roll the batch by one: image i is mixed with the one before it.
+        labels = (batch.targets, batch.targets.roll(1, 0))
+        return replace(batch, views=inputs.split(sizes, dim=1), targets=targets, mixed=labels)
 
     return mix

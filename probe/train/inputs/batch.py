@@ -15,11 +15,20 @@ class Batch:
     views: tuple[Tensor, ...]  # each n x ...: what the encoder takes; several where a method asks for views
     targets: Tensor  # n labels, or n x K probabilities (Mixup, CutMix)
     index: Tensor  # n row numbers of the training set, on the CPU
+    mixed: tuple[Tensor, Tensor] | None = None  # n labels of each image, and of the one mixed into it
 
     @property
     def inputs(self) -> Tensor:
         """The first view."""
         return self.views[0]
+
+    @property
+    def share(self) -> Tensor:
+        """What part of a mixed image is the first one: one number for the batch, without waiting for it."""
+        assert self.mixed is not None, "only asked for where images were mixed"
+        first, second = self.mixed
+        own = self.targets.gather(1, first.unsqueeze(1)).squeeze(1)  # 1 where both labels are the same
+        return torch.where(first == second, 1.0, own).amin()
 
     def __len__(self) -> int:
         return len(self.targets)

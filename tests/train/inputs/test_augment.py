@@ -6,12 +6,10 @@ import torch
 
 from backbones.preprocess import Preprocessing, Transform
 from probe.errors import UserError
-from probe.recipe import MethodConfig
 from probe.recipe.train_settings import AugmentConfig, TrainConfig
-from probe.train.build import check
 from probe.train.inputs import augment
 from probe.train.inputs.batch import Batch
-from tests.support.training_world import Pictures, image_loader
+from tests.support.training_world import Pictures, image_loader, image_training, tiny_resnet
 
 
 class Bare:
@@ -96,12 +94,25 @@ def test_both_draws_mixup_and_cutmix():
     assert kinds == {True, False}
 
 
-def test_a_loss_that_needs_labels_refuses_mixing_in_one_line():
-    with pytest.raises(
-        UserError, match=r"mr2 takes labels, and train\.augment\.mix=cutmix makes probabilities"
-    ):
-        check(MethodConfig(name="mr2"), TrainConfig(augment={"mix": "cutmix"}))
-    check(MethodConfig(name="la"), TrainConfig(augment={"mix": "cutmix"}))
+@pytest.mark.parametrize("mix", ["mixup", "cutmix"])
+def test_a_mixed_batch_knows_both_labels_and_their_share(mix):
+    for seed in range(5):
+        torch.manual_seed(seed)
+        labels = torch.randint(3, (12,))
+        batch = Batch((torch.randn(12, 3, 16, 16),), labels, torch.arange(12))
+        mixed = augment.mixer(AugmentConfig(mix=mix), 3)(batch)
+        first, second = (torch.nn.functional.one_hot(t, 3) for t in mixed.mixed)
+        assert torch.allclose(mixed.share * first + (1 - mixed.share) * second, mixed.targets, atol=1e-6)
+    same = Batch(batch.views, torch.zeros(12, dtype=torch.int64), batch.index)
+    assert float(augment.mixer(AugmentConfig(mix=mix), 3)(same).share) == 1.0
+
+
+def test_a_loss_of_hard_labels_trains_on_mixed_images_and_falls(models):
+    backbone = tiny_resnet(models / "rn")
+    settings = {"augment": {"mix": "mixup", "crop": "none"}, "lr": 0.02, "batch_norm": "frozen"}
+    training = image_training(backbone, "mr2", {"lam": 0.1}, epochs=6, **settings)
+    rows = training.run().epochs
+    assert rows[-1]["loss"] < 0.9 * rows[0]["loss"]
 
 
 def test_an_image_that_cannot_be_read_is_named():

@@ -1,0 +1,166 @@
+"""Recipes by name: shipped ones from anywhere, tables row by row, mistakes in one line."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from probe import recipe
+from probe.cli import main
+from probe.errors import UserError
+from probe.recipe import library, tables
+from probe.runs import run, strategy
+from probe.runs.availability import Catalogues
+from tests.support import ROOT
+
+EVERY = library.every()
+CATALOGUES = Catalogues()
+RUNNABLE = [row for row in EVERY if CATALOGUES.why_not(row.content) is None]
+MINIMAL = {"paper": "P", "table": "1", "title": "T", "columns": ["overall", "hard"]}
+
+
+@pytest.mark.parametrize("file", sorted({row.file for row in RUNNABLE}))
+def test_every_shipped_recipe_that_can_be_run_passes_the_checks_of_a_run(file):
+    """Nothing that could only fail after hours, and no setting without effect."""
+    for row in (row for row in RUNNABLE if row.file == file):
+        run.check(strategy.choose(recipe.build(dict(row.content))))
+
+
+def test_rows_that_cannot_be_run_say_what_is_missing():
+    for row in EVERY:
+        why_not = CATALOGUES.why_not(row.content)
+        if why_not is not None:
+            assert why_not.startswith(("there is no method", "there is no backbone", "unknown data set")), (
+                row.name
+            )
+
+
+def test_every_table_has_its_published_numbers():
+    """Spot checks against the papers, and a whole column."""
+    by_name = {row.name: row for row in EVERY}
+    fairdro = by_name["mr2/table1-cifar100/fairdro"]
+    assert fairdro.published == {"overall": 72.0, "easy": 85.7, "medium": 72.5, "hard": 57.7}
+    assert by_name["dbm/table2-cifar100-lt/dbm-bs-if100"].published["few"] == 33.23
+    assert by_name["dbm/table2-cifar10-lt/dbm-ncl-if10"].published == {"overall": 93.19}
+    assert by_name["elm/table2-cifar100-lt/elm"].published == {"overall": 45.77}
+    assert by_name["not-equal/table4-cifar100/jtt"].published["hard"] == 69.6
+    hard = [by_name[f"mr2/table2-cifar100/mr2-{net}"].published["hard"] for net in ("resnet20", "wrn-22-10")]
+    assert hard == [56.7, 70.2]
+    papers = {row.name.partition("/")[0] for row in EVERY if row.row is not None}
+    assert papers == {"mr2", "dbm", "elm", "not-equal"}
+
+
+def test_mr2_is_there_with_and_without_autoaugment_and_figure_2_starts_from_the_class_names():
+    policies = {
+        name: recipe.build(library.content(f"mr2/table1-cifar100/{name}")).train.augment.policy
+        for name in ("erm", "mr2", "erm-autoaugment", "mr2-autoaugment")
+    }
+    assert list(policies.values()) == ["none", "none", "autoaugment", "autoaugment"]
+    pets = recipe.build(library.content("mr2/figure2/mr2-pets"))
+    assert (pets.finetune, pets.train.head, pets.train.start) == (True, "cosine", "zeroshot")
+
+
+def test_a_row_is_found_from_anywhere(tmp_path):
+    code = "from probe.recipe import library; print(library.content('mr2/table1-cifar100/fairdro')['method'])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert done.stdout.strip() == "fairdro(every=epoch)", done.stderr
+
+
+def test_paths_work_as_they_did(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert library.content("recipes/mr2/pets.yaml") == library.content("mr2/pets")
+
+
+def test_the_wheel_takes_the_recipes_along():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    (pattern,) = [p for p in settings["package-data"]["probe"] if p.startswith("recipes/")]
+    packaged = {path.resolve() for path in (ROOT / "probe").glob(pattern)}
+    assert packaged == {path.resolve() for path in (ROOT / "recipes").rglob("*.yaml")}
+    assert {path.resolve() for path in library.shipped().values()} == packaged
+
+
+def test_the_list_has_a_line_a_row_and_json_has_its_numbers():
+    rows = json.loads(CliRunner().invoke(main, ["recipes", "--json"]).output)
+    by_name = {row["name"]: row for row in rows}
+    found = by_name["mr2/table1-cifar100/fairdro"]
+    assert found["paper"].startswith("Zhu et al.")
+    assert (found["table"], found["row"], found["runnable"]) == ("1a", "fairdro", True)
+    assert found["published"]["hard"] == 57.7
+    assert by_name["dbm/table3-imagenet-lt/ride-resnet50"]["why_not"] == 'there is no method "ride"'
+    assert by_name["mr2/pets"]["published"] is None
+    lines = CliRunner().invoke(main, ["recipes"]).output.splitlines()
+    for name in by_name:
+        assert sum(line.startswith(f"{name} ") for line in lines) == 1
+
+
+def test_a_whole_table_is_not_a_recipe():
+    with pytest.raises(UserError, match=r"is a table of .* rows: run one of them") as error:
+        library.content("mr2/table1-cifar100")
+    assert "probe compare --recipes mr2/table1-cifar100" in str(error.value)
+    with pytest.raises(UserError, match="recipe without rows"):
+        library.content("mr2/pets/erm")
+    with pytest.raises(UserError, match="no such file"):
+        library.content("nothing/here")
+    with pytest.raises(UserError, match=r"cannot read recipe no\.yaml"):
+        library.content("no.yaml")
+
+
+def test_a_table_of_one_row_is_still_a_table(tmp_path):
+    (tmp_path / "t.yaml").write_text(json.dumps({**MINIMAL, "rows": [{"name": "only"}]}))
+    with pytest.raises(UserError, match="run one of them"):
+        library.content(str(tmp_path / "t.yaml"))
+    assert library.content(str(tmp_path / "t.yaml" / "only")) == {"method": "erm"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": [{"name": "a", "publishd": [1]}]}, 'unknown key "rows.0.publishd"'),
+        ({"rows": [{"name": "a", "published": [1]}]}, "1 published numbers for the columns overall, hard"),
+        ({"rows": [{"name": "a"}, {"name": "a"}]}, 'two rows are called "a"'),
+        ({"rows": [{"name": "a", "against": "b"}]}, 'no row "b"'),
+        ({"rows": [{"name": "a", "published": {"x": [1, 2]}}]}, "has no variants"),
+        ({"rows": 3}, "rows"),
+        ({"columns": None, "rows": []}, "columns"),
+    ],
+)
+def test_mistakes_of_a_table_are_one_line_that_names_the_file(change, message):
+    with pytest.raises(UserError, match=message) as error:
+        tables.rows_of({**MINIMAL, **change}, "my/table")
+    assert str(error.value).startswith("my/table")
+    assert "\n" not in str(error.value)
+
+
+def test_settings_of_a_row_go_over_those_of_the_table_section_by_section():
+    base = {"data": "cifar100", "train": {"lr": 0.1, "epochs": 3}}
+    over = {"data": {"imbalance": 10}, "train": {"lr": 0.2}}
+    found = tables.merged(base, over)
+    assert found == {"data": {"name": "cifar100", "imbalance": 10}, "train": {"lr": 0.2, "epochs": 3}}
+    assert base["train"] == {"lr": 0.1, "epochs": 3}
+
+
+def test_variants_repeat_the_rows_that_the_paper_has():
+    content = {
+        **MINIMAL,
+        "variants": {
+            "x": {"settings": {"seeds": 2}, "columns": ["overall"]},
+            "y": {"settings": {"seeds": 3}},
+        },
+        "rows": [
+            {"name": "a", "published": {"x": [1], "y": [2, 3]}, "method": {"x": "erm", "y": "la"}},
+            {"name": "b", "published": {"y": [4, 5]}},
+        ],
+    }
+    rows = {row.row: row for row in tables.rows_of(content, "t")}
+    assert list(rows) == ["a-x", "a-y", "b-y"]
+    assert rows["a-y"].published == {"overall": 2, "hard": 3}
+    assert rows["a-y"].content == {"seeds": 3, "method": "la"}
+    assert Path(rows["a-x"].name).parent == Path("t")
