@@ -66,18 +66,26 @@ def _found(word: str) -> tuple[Path, str, str | None]:
     """The file that a word names, what it is called, and the row in it. A file of yours comes first."""
     path, known = Path(word), shipped()
     above, _, last = word.rpartition("/")
-    if path.is_file() or path.suffix == SUFFIX:
+    if _is_there(path) or path.suffix == SUFFIX:
         return path, word, None
-    if above and Path(above).is_file():
+    if above and _is_there(Path(above)):
         return Path(above), above, last
     if word in known:
         return known[word], word, None
     if above in known:
         return known[above], above, last
     raise UserError(
-        f'cannot read recipe {word}: there is no such file, and no recipe "{word}"{nearest(word, known)}; '
-        "`probe recipes` lists those that come with the package"
+        f"cannot read recipe {word:.200}: there is no such file, and no recipe of that name"
+        f"{nearest(word, known)}; `probe recipes` lists those that come with the package"
     )
+
+
+def _is_there(path: Path) -> bool:
+    """Is there anything but a folder? What is not a readable file, `read` refuses."""
+    try:
+        return path.exists() and not path.is_dir()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def _of_file(path: Path, name: str) -> list[Row]:

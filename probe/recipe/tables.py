@@ -42,7 +42,7 @@ class VariantConfig(Section):
 class RowConfig(Section):
     """A row as the file writes it."""
 
-    name: str
+    name: str = Field(pattern=r"^[\w.-]+$")  # what people type
     title: str = ""  # as the paper prints it; default: the name
     method: str | dict[str, Any] = "erm"  # or one for each variant
     settings: dict[str, Any] = Field(default_factory=dict)  # over those that the rows share
@@ -100,11 +100,14 @@ def is_table(content: Mapping[str, Any]) -> bool:
 
 def rows_of(content: Mapping[str, Any], name: str) -> list[Row]:
     """Every row of the table that a file holds; all mistakes are told in one line."""
+    mistakes = list(errors.unstorable(dict(content)))
     try:
         table = TableConfig.model_validate(content)
     except ValidationError as error:
-        lines = [mistake.line.removeprefix(errors.PREFIX) for mistake in errors.explained(error, TableConfig)]
-        raise UserError(f"{name}: {'; '.join(lines[: errors.TOLD])}") from None
+        mistakes += errors.explained(error, TableConfig)
+    if mistakes:
+        lines = dict.fromkeys(mistake.line.removeprefix(errors.PREFIX) for mistake in mistakes)
+        raise UserError(f"{name}: {'; '.join(list(lines)[: errors.TOLD])}")
     found = [row for variant in table.variants or (None,) for row in _rows(table, name, variant)]
     known = [row.row for row in found]
     for given in (n for row in found for n in (row.against, row.after, row.groups_from) if n is not None):

@@ -107,8 +107,9 @@ def test_a_whole_table_is_not_a_recipe():
     assert "probe compare --recipes mr2/table1-cifar100" in str(error.value)
     with pytest.raises(UserError, match="recipe without rows"):
         library.content("mr2/pets/erm")
-    with pytest.raises(UserError, match="no such file"):
-        library.content("nothing/here")
+    for word in ("nothing/here", "x" * 5000, "a\0b", str(ROOT)):
+        with pytest.raises(UserError, match="no such file"):
+            library.content(word)
     with pytest.raises(UserError, match=r"cannot read recipe no\.yaml"):
         library.content("no.yaml")
 
@@ -128,6 +129,8 @@ def test_a_table_of_one_row_is_still_a_table(tmp_path):
         ({"rows": [{"name": "a"}, {"name": "a"}]}, 'two rows are called "a"'),
         ({"rows": [{"name": "a", "against": "b"}]}, 'no row "b"'),
         ({"rows": [{"name": "a", "published": {"x": [1, 2]}}]}, "has no variants"),
+        ({"rows": [{"name": "a", "published": [1, float("nan")]}]}, "nan is not a finite number"),
+        ({"rows": [{"name": "a/b"}]}, "rows.0.name"),
         ({"rows": 3}, "rows"),
         ({"columns": None, "rows": []}, "columns"),
     ],
