@@ -11,6 +11,7 @@ No torch here.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -51,15 +52,28 @@ def rows(word: str) -> list[Row]:
     return chosen
 
 
-def content(word: str) -> dict[str, Any]:
-    """The raw content of the one recipe that a word names; a whole table is refused."""
+def content(word: str, given: Sequence[str] = ()) -> dict[str, Any]:
+    """The raw content of the one recipe that a word names; a whole table is refused.
+
+    `given` are KEY=VALUE words, with which a row that needs the run of another must be told where that is.
+    """
     named = rows(word)
     if len(named) == 1 and (named[0].row is None or _found(word)[2] is not None):
+        _check_uses(named[0], {setting.partition("=")[0] for setting in given})
         return copy.deepcopy(dict(named[0].content))
     raise UserError(
         f"{word} is a table of {len(named)} rows: run one of them, {word}/{named[0].row}, "
         f"or all with `probe compare --recipes {word}`"
     )
+
+
+def _check_uses(row: Row, given: set[str]) -> None:
+    for parameter, other in row.uses.items():
+        if f"method.{parameter}" not in given:
+            raise UserError(
+                f"{row.name} needs the run of {row.file}/{other}: give its folder, method.{parameter}=RUN, "
+                f"or run both with `probe compare --recipes {row.name}`"
+            )
 
 
 def _found(word: str) -> tuple[Path, str, str | None]:
