@@ -100,7 +100,7 @@ LOSSES: tuple[LossSpec, ...] = (
         "ldam", "label-distribution-aware margin", CAO19, "angular:LDAM",
         (Parameter("max_margin", 0.5, "margin of the rarest class", 0), SCALE),
         takes="cosines", needs=("counts",), why=COSINE + "; ldam-linear is convex",
-        balanced="cosface with margin = max_margin, not cross-entropy",
+        balanced="cosface with margin = max_margin, not cross-entropy", version=2,
     ),
     LossSpec(
         "ldam-linear", "label-distribution-aware margin on plain logits", CAO19, "adjusted:LinearLDAM",
@@ -111,22 +111,28 @@ LOSSES: tuple[LossSpec, ...] = (
     LossSpec(
         "cosface", "additive cosine margin", "Wang et al., CosFace, CVPR 2018", "angular:CosFace",
         (Parameter("margin", 0.35, "subtracted from the true cosine", 0), SCALE),
-        takes="cosines", why=COSINE,
+        takes="cosines", why=COSINE, version=2,
     ),
     LossSpec(
         "arcface", "additive angular margin", "Deng et al., ArcFace, CVPR 2019", "angular:ArcFace",
         (
             Parameter("margin", 0.5, "added to the true angle, radians", 0),
             SCALE,
-            Parameter("guard", False, "cosine - m sin m where the angle plus the margin passes pi"),
+            Parameter("guard", False, "cosine - m sin m where the angle plus the margin passes pi",
+                      whole_set=True),
         ),
-        takes="cosines", why=COSINE,
+        takes="cosines", why=COSINE, version=2,
     ),
     LossSpec(
         "sphereface", "multiplicative angular margin, monotone form", "Liu et al., SphereFace, CVPR 2017",
         "angular:SphereFace",
-        (Parameter("margin", 4, "factor on the true angle, a whole number", 1), SCALE),
-        takes="cosines", why=COSINE,
+        (
+            Parameter("margin", 4, "factor on the true angle, a whole number", 1),
+            SCALE,
+            Parameter("blend", 0.0, "how much of the plain cosine is mixed in: psi becomes (psi + b cos) / "
+                      "(1 + b)", 0, whole_set=5.0),
+        ),
+        takes="cosines", why=COSINE, version=2,
     ),
     LossSpec(
         "dbm", "difficulty-aware balancing margin",
@@ -139,7 +145,7 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("positives", "hard", "who gets the instance margin", choices=("hard", "all", "none")),
             BETA,
         ),
-        takes="cosines", needs=("counts",), why=COSINE,
+        takes="cosines", needs=("counts",), why=COSINE, version=2,
         balanced="arcface with this margin plus the hard positives' margin, not cross-entropy",
     ),
     # of features, of outputs as a whole, or of classes

@@ -183,6 +183,7 @@ LATER: dict[str, Any] = {
     "backbone.also": (),
     "features.views": "center",
     "features.test_views": "auto",
+    "train.whiten": True,
 }
 
 RESULT = "result.json"  # the file of a run folder that groups may name; see `probe.runs.folder`
@@ -270,6 +271,8 @@ class Recipe(Section):
                 section = section[parent]
             if section[last] == default:
                 del section[last]
+        if self.train.head == "cosine" and self.train.whiten:  # a method's own cosine head: by its version
+            content["train"]["whiten"] = True
         if content["train"]["channels_last"] is None:  # changes the last digits only, and was off before
             content["train"]["channels_last"] = False
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

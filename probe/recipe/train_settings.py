@@ -45,6 +45,9 @@ class TrainConfig(Section):
     # more than half the batch. 1: as they come.
     partners: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = "auto"
     head: Literal["auto", "linear", "cosine", "etf", "adapter"] = "auto"  # auto: what the method's loss takes
+    # Cosine heads on frozen features, or on pretrained ones from class means: angles between centred and
+    # whitened features (`probe.core.whitening`), not between raw ones.
+    whiten: bool = True
     # The head at step 0. auto: on pretrained weights the exact probe (LP-FT), class means for a cosine head.
     start: Literal["auto", "random", "means", "zeroshot", "probe"] = "auto"
 

@@ -3,7 +3,8 @@
 Minimises  mean_i CE-like loss + l2/(2N) |W|^2  over a head on cached features. A linear head is trained in
 well-conditioned coordinates, which changes the path and not the problem: features are centred (a free bias
 absorbs the mean) and divided by the square root of the covariance's largest eigenvalue, so that the curvature
-of cross-entropy is at most 1/2 and one learning rate suits every backbone.
+of cross-entropy is at most 1/2 and one learning rate suits every backbone. A cosine head measures angles of
+whitened features (`probe.core.whitening`), which does change the problem: raw ones hardly differ.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from probe import methods
 from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
 from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling
+from probe.core.whitening import Whitening, sketch, whitening
 from probe.errors import UserError
-from probe.heads import Head, Linear, export
+from probe.heads import AngleHead, Head, Linear, export
 from probe.heads.fitted import FittedHead
 from probe.losses.adjusted import AdjustedCrossEntropy
 from probe.losses.base import ClassInfo, Loss
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 
 EPOCHS = 60
 LR = 1.0  # half of 1 / curvature: room for the noise of batches
-SKETCH = 16_384  # rows that the largest eigenvalue of the covariance is estimated from
 POWER_STEPS = 30
 
 
@@ -120,6 +121,7 @@ class SgdJob:
     method: Method
     head: Head
     conditioning: Scaling  # of the features; see the top of this file
+    whitening: Whitening | None  # of features in memory, once instead of in every batch, for the whole head
     adjustment: ClassAdjustment | None  # of a linear head and the loss; None: their problem is not convex
 
     @classmethod
@@ -145,11 +147,13 @@ class SgdJob:
             config, num_classes=problem.num_classes, labels=labels, dim=X.shape[1], loss=used
         )
         head = make_head(method, settings, dim=X.shape[1], num_classes=problem.num_classes, seed=seed)
-        conditioning, adjustment = NEUTRAL, None
+        conditioning, white, adjustment = NEUTRAL, None, None
         if isinstance(head, Linear):
             conditioning = _conditioning(X, used.scale if isinstance(used, FrozenLoss) else None)
             adjustment = loss.adjustment() if isinstance(used, FrozenLoss) else None
-        built = (X, y, problem.names(kept), loss, method, head, conditioning, adjustment)
+        elif settings.whiten and isinstance(head.classifier, AngleHead):
+            white = _whitened(head, X)
+        built = (X, y, problem.names(kept), loss, method, head, conditioning, white, adjustment)
         return cls(problem, config, settings, held, seed, *built)
 
     def decay(self, l2: float | None) -> tuple[float, float]:
@@ -204,10 +208,14 @@ class SgdJob:
         return self._loader(take_rows(X, rows), problem.labels[rows % problem.images], problem.names(rows))
 
     def _loader(self, X: Tensor | FeatureMatrix, y: NDArray[np.int64], names: list[str]) -> FeatureLoader:
-        return FeatureLoader(self.conditioning(X) if isinstance(X, Tensor) else X, y, names)
+        if isinstance(X, Tensor):
+            X = self.conditioning(X) if self.whitening is None else self.whitening(X)
+        return FeatureLoader(X, y, names)
 
     def fitted_head(self) -> FittedHead:
         """The trained head in the problem's coordinates: W (h - m)/s + b  =  (W/s) h + (b - W m/s)."""
+        if self.whitening is not None and isinstance(self.head, AngleHead):
+            self.head.whiten(self.whitening)
         head = export.fitted(self.head, self.problem.head_scaling)
         mean, spread = self.conditioning.mean, self.conditioning.spread
         if mean is None or spread is None:
@@ -303,11 +311,21 @@ def _part(problem: ProbeProblem, rows: NDArray[np.int64]) -> Tensor | FeatureMat
     return problem.X if len(rows) == len(problem.y) else take_rows(problem.X, rows)
 
 
+def _whitened(head: Head, X: Tensor | FeatureMatrix) -> Whitening | None:
+    """Let the head measure angles of whitened features: returns the whitening where X can have it once, before
+    the first step, else gives it to the classifier (behind an adapter, or on rows that stay on disk)."""
+    found, classifier = whitening(X), head.classifier
+    if classifier is head and isinstance(X, Tensor):
+        return found
+    assert isinstance(classifier, AngleHead)
+    classifier.whiten(found)
+    return None
+
+
 def _conditioning(X: Tensor | FeatureMatrix, scale: Tensor | None) -> Scaling:
     """The mean of N x D features, and the standard deviation of their largest principal direction, times the
     largest factor by which a method scales logits (`scale`, K)."""
-    n = X.shape[0]
-    some = X[torch.from_numpy(np.linspace(0, n - 1, min(n, SKETCH)).astype(np.int64))].double()
+    some = sketch(X)
     mean = some.mean(dim=0)
     centred = some - mean
     v = torch.randn(some.shape[1], 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
