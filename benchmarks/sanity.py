@@ -40,13 +40,14 @@ from probe.probing import exact
 from probe.probing.problem import ProbeProblem
 from probe.recipe import MethodConfig, SolverConfig
 from probe.recipe.train_settings import TrainConfig
-from probe.train.build import check_recipe
+from probe.runs import run
+from probe.runs.strategy import choose
 from probe.train.finetuning import finetune
 from probe.train.sgd import probe_sgd
 from probe.train.step import Diverged
 
 CLASSES, IMAGES = 6, 60
-EPOCHS, BATCH = 12, 32  # from scratch
+EPOCHS, BATCH = 4, 32  # from scratch
 HELD = 0.2
 FAR = 0.15  # below erm
 NOISE = 3.0  # standard errors above chance
@@ -128,7 +129,7 @@ def by_sgd(world: World, method: str, seed: int, **train: str) -> float:
     """SGD on features."""
     content = {"method": method, "solver": "sgd", "train": train}
     asked = recipe.build(content)
-    check_recipe(asked)
+    run.check(choose(asked))
     fit = probe_sgd(
         world.problem, asked.method, asked.solver, world.held(seed), settings=asked.train, seed=seed, show=False
     )
@@ -145,7 +146,7 @@ def from_scratch(world: World, method: str, seed: int) -> float:
     train = TrainConfig(epochs=EPOCHS, batch_size=BATCH, workers=0)
     asked = recipe.build({"backbone": TINY.name, "data": "digits", "method": method, "finetune": True})
     asked = asked.model_copy(update={"train": train})
-    check_recipe(asked)
+    run.check(choose(asked))
     with tempfile.TemporaryDirectory(dir=world.work) as folder:
         held = world.held(seed)
         tuned = finetune(asked, world.images, held, folder=Path(folder), seed=seed, show=False)

@@ -106,6 +106,7 @@ class Loss(StatisticsModule, ABC):
         1  # images of one class that a batch should hold, where classes are many; 1: it does not matter
     )
     ramps = False  # does its own term grow from nothing over the warm-up? See `set_strength`
+    ramp = 0.0  # part of a training over which it does, where that is longer than the warm-up
     degenerate_remark = "every class is treated alike, so it cannot differ from cross-entropy"
 
     def __init__(self, classes: ClassInfo) -> None:
@@ -155,7 +156,7 @@ class Loss(StatisticsModule, ABC):
         """Start from these statistics, the wanted ones; called before a training's first step."""
 
     def set_strength(self, fraction: float) -> None:
-        """How much of its own term acts, 0 to 1: a training loop raises it over its warm-up."""
+        """How much of its own term acts, 0 to 1: a training loop raises it over its warm-up, or over `ramp`."""
         self.strength = fraction if self.ramps else 1.0
 
     def start_epoch(self, epoch: int, epochs: int) -> None:

@@ -21,6 +21,16 @@ COSINE = "acts, but a cosine head is not convex: train it by SGD"
 CONSTANT = "its term is constant without a trainable encoder or adapter: the probe is plain cross-entropy"
 BETA = Parameter("beta", 0.9999, "effective-number rate: 0 is plain, towards 1 is 1/count", 0, 0.9999999)
 SCALE = Parameter("scale", 30.0, "factor on the cosines before the softmax", 1e-6)
+RAMP = Parameter(
+    "ramp", 0.0, "part of a training over which it grows out of cross-entropy", 0, 1, whole_set=0.5
+)
+BY_VARIANCE = Parameter(
+    "scale",
+    "none",
+    "unit of squared distances: none takes them as they are, spread is 2 sbar, total twice the total variance",
+    choices=("none", "spread", "total"),
+    whole_set="total",
+)
 
 # fmt: off
 LOSSES: tuple[LossSpec, ...] = (
@@ -38,13 +48,14 @@ LOSSES: tuple[LossSpec, ...] = (
     LossSpec(
         "gce", "generalised cross-entropy", "Zhang and Sabuncu, Generalized Cross Entropy Loss, NeurIPS 2018",
         "modulated:GCE",
-        (Parameter("q", 0.7, "towards 0 is cross-entropy, 1 is 1 - p", 1e-6, 1),),
-        soft_targets=True,
+        (Parameter("q", 0.7, "towards 0 is cross-entropy, 1 is 1 - p", 1e-6, 1), RAMP),
+        soft_targets=True, version=2,
     ),
     LossSpec(
         "dual-focal", "dual focal loss", "Tao et al., Dual Focal Loss for Calibration, ICML 2023",
         "modulated:DualFocal",
-        (Parameter("gamma", 5.0, "power of 1 - p_y + p_j, p_j the next probability below p_y", 0),),
+        (Parameter("gamma", 5.0, "power of 1 - p_y + p_j, p_j the next probability below p_y", 0), RAMP),
+        version=2,
     ),
     LossSpec(
         "cb", "class-balanced weights", CUI19, "adjusted:ClassBalanced",
@@ -157,8 +168,9 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("lam", 0.01, "weight of the likelihood term", 0),
             Parameter("diagonal", False, "learn a variance for each dimension and class"),
             Parameter("dim", None, "feature size; None takes it from the first batch", role=FEATURE_SIZE),
+            RAMP,
         ),
-        needs=("features",), why="a Gaussian head of its own; not convex", owns_head=True,
+        needs=("features",), why="a Gaussian head of its own; not convex", owns_head=True, version=2,
     ),
     LossSpec(
         "cmic", "conditional mutual information constraint",
@@ -167,13 +179,18 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("lam", 0.5, "weight of the concentration term", 0),
             Parameter("beta", 0.1, "weight of the separation term; too large diverges", 0),
             Parameter("ema", 0.9, "memory of the class centroids; 0 uses the batch alone", 0, 0.9999999),
+            Parameter("cap", None, "largest separation that counts, in nats; none: no limit", 0,
+                      whole_set=10.0),
+            RAMP,
         ),
+        version=2,
     ),
     LossSpec(
         "csr", "confusional spectral regularisation",
         "Jin et al., Enhancing Robust Fairness via Confusional Spectral Regularization, ICLR 2025",
         "output_terms:CSR",
-        (Parameter("weight", 1.0, "weight of the confusion matrix's spectral norm", 0),),
+        (Parameter("weight", 1.0, "weight of the confusion matrix's spectral norm", 0), RAMP),
+        version=2,
     ),
     LossSpec(
         "center", "center loss", "Wen et al., A Discriminative Feature Learning Approach, ECCV 2016",
@@ -209,9 +226,9 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("alpha", 0.5, "weight of the spread within classes", 0),
             Parameter("beta", 0.5, "weight of the distance between centres", 0),
             Parameter("margin", 5.0, "wanted squared distance of the closest centres", 0),
-            UNIT,
+            BY_VARIANCE, RAMP,
         ),
-        needs=("features",), frozen="no effect", why=CONSTANT,
+        needs=("features",), frozen="no effect", why=CONSTANT, version=2,
     ),
     LossSpec(
         "dro-lt", "distributional robustness loss",
@@ -221,9 +238,9 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("lam", 1.0, "weight next to cross-entropy", 0),
             Parameter("margin", 0.1, "epsilon of class k is margin / sqrt(prior)", 0),
             Parameter("ema", 0.9, "memory of the class prototypes; 0 uses the batch alone", 0, 0.9999999),
-            UNIT,
+            BY_VARIANCE, RAMP,
         ),
-        needs=("features", "counts"), frozen="no effect", why=CONSTANT,
+        needs=("features", "counts"), frozen="no effect", why=CONSTANT, version=2,
         balanced="cross-entropy plus the term with one epsilon",
     ),
     *MARGIN_ROWS,

@@ -8,7 +8,7 @@ The loop knows no method by name. It asks, in this order:
     sampler, together, repeats()    which samples make an epoch, and which are kept together?
     views                           how many random views of each image?
     start_epoch(epoch, epochs)
-    set_strength(fraction)          how far is the warm-up, before each step?
+    ramp, set_strength(fraction)    how long, and how far, does its own term grow, before each step?
     step(step)                      what is a step? (gradients, then an update)
     objective(network, batch)       what is minimised on a (micro-)batch?
     end_epoch(epoch, training)
@@ -63,8 +63,13 @@ class Method(nn.Module):
         """Start from these statistics, of the network as it is before a stage's first step."""
         self.loss.prepare(stats)
 
+    @property
+    def ramp(self) -> float:
+        """Part of a stage over which its own term grows; the warm-up, where that is longer."""
+        return self.loss.ramp
+
     def set_strength(self, fraction: float) -> None:
-        """Called before every step: how far the warm-up is, up to 1."""
+        """Called before every step: how far the warm-up, or `ramp`, is, up to 1."""
         self.loss.set_strength(fraction)
 
     def stages(self, epochs: int) -> tuple[int, ...]:

@@ -184,6 +184,9 @@ LATER: dict[str, Any] = {
     "features.views": "center",
     "features.test_views": "auto",
     "train.whiten": True,
+    "train.schedule": "cosine",
+    "train.milestones": (0.8, 0.9),
+    "train.milestone_factor": 0.1,
 }
 
 RESULT = "result.json"  # the file of a run folder that groups may name; see `probe.runs.folder`

@@ -133,6 +133,11 @@ RULES = (
     Rule(("solver.grid",), lambda r: r.solver.l2 is None, "solver.l2 is given, so none is searched"),
     Rule(("solver.tol",), lambda r: r.solver.name == "lbfgs", "it is for --solver lbfgs"),
     Rule(("train.momentum",), lambda r: _optimizer(r) != "adamw", "adamw has none; it is for sgd"),
+    Rule(
+        ("train.milestones", "train.milestone_factor"),
+        lambda r: r.train.schedule == "steps",
+        "it is for train.schedule=steps",
+    ),
     Rule(("train.micro_batch",), _fits_batch, "a batch is smaller; give at most train.batch_size"),
     Rule(
         ("train.partners",),
