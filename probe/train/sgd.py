@@ -33,6 +33,7 @@ from probe.recipe.train_settings import TrainConfig
 from probe.train import final_check, optim
 from probe.train.build import check, make_head, make_method
 from probe.train.inputs.loaders import FeatureLoader
+from probe.train.l2_search import L2Search
 from probe.train.loop import Training
 from probe.train.model.network import Network
 from probe.train.task import Task
@@ -75,6 +76,8 @@ def probe_sgd(
     job = SgdJob.of(problem, _with_frequency(problem, method, solver, held), settings, held, seed)
     searched = job.head.sized and settings.weight_decay is None
     record = _l2(problem, job.config, solver, held, selector) if searched else {}
+    if searched and solver.l2 is None and isinstance(job.head, Linear) and job.loss.adjustment() is None:
+        record = L2Search(problem, held, selector)(job.trial, record["l2"], job.config.params)
     decay, l2 = job.decay(record.get("l2"))
     training = job.training(decay, folder, show)
     progress = training.run()
@@ -200,6 +203,16 @@ class SgdJob:
             between_checkpoints=5.0,
         )
 
+    def trial(self, problem: ProbeProblem, l2: float) -> FittedHead:
+        """The same training with this penalty on another problem, to its last epoch; nothing is kept of it."""
+        none = np.array([], dtype=np.int64)
+        settings = self.settings.model_copy(update={"keep": "last", "trackers": ()})
+        job = SgdJob.of(problem, self.config, settings, none, self.seed)
+        training = job.training(job.decay(l2)[0], None, show=False)
+        training.run()
+        training.release()
+        return job.fitted_head()
+
     def _validation(self) -> FeatureLoader:
         from probe.probing.problem import stacked, take_rows
 
@@ -271,8 +284,7 @@ def _l2(
     selector: Selector | None,
 ) -> dict[str, Any]:
     """The given penalty, or the one that validates best with the exact solver: with the method's
-    adjustment or, where it has none, with plain cross-entropy. It belongs to the features more than to the
-    loss."""
+    adjustment or, where it has none, with plain cross-entropy, which is where a search of its own begins."""
     from probe import methods
     from probe.probing.crossfit import PLAIN
     from probe.probing.select_l2 import logistic_path, select_l2
