@@ -47,7 +47,7 @@ from probe.train.sgd import probe_sgd
 from probe.train.step import Diverged
 
 CLASSES, IMAGES = 6, 60
-EPOCHS, BATCH = 4, 32  # from scratch
+EPOCHS, BATCH = 6, 32  # from scratch
 HELD = 0.2
 FAR = 0.15  # below erm
 NOISE = 3.0  # standard errors above chance
@@ -131,7 +131,13 @@ def by_sgd(world: World, method: str, seed: int, **train: str) -> float:
     asked = recipe.build(content)
     run.check(choose(asked))
     fit = probe_sgd(
-        world.problem, asked.method, asked.solver, world.held(seed), settings=asked.train, seed=seed, show=False
+        world.problem,
+        asked.method,
+        asked.solver,
+        world.held(seed),
+        settings=asked.train,
+        seed=seed,
+        show=False,
     )
     return world.judged(fit)
 
@@ -182,7 +188,9 @@ class Cell:
         chance = 1 / CLASSES
         if self.mean < chance + NOISE * (chance * (1 - chance) / images) ** 0.5:
             return "at chance"
-        return f"{100 * (plain.mean - self.mean):.0f} points below erm" if plain.mean - self.mean > FAR else ""
+        return (
+            f"{100 * (plain.mean - self.mean):.0f} points below erm" if plain.mean - self.mean > FAR else ""
+        )
 
     def __str__(self) -> str:
         if not self.accuracies:
@@ -225,7 +233,7 @@ def table(world: World, names: Sequence[str], ways: Sequence[str], seeds: int) -
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="make sanity", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(prog="make sanity", description="Does every method train?")
     parser.add_argument("--methods", nargs="*", default=[], help="default: all of the catalogue")
     parser.add_argument("--ways", nargs="*", choices=[*WAYS], default=[*WAYS])
     parser.add_argument("--seeds", type=int, default=3)

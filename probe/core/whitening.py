@@ -59,4 +59,4 @@ def whitening(features: Tensor | FeatureMatrix, shrink: float = SHRINK) -> White
     shrunk = (1 - shrink) * covariance / variance + shrink * identity
     factor = torch.linalg.cholesky(shrunk)
     matrix = torch.linalg.solve_triangular(factor, identity, upper=False)
-    return Whitening(mean.float(), matrix.float())
+    return Whitening(mean.float(), matrix.float().contiguous())  # as it is saved, so that no bit changes

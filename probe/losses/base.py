@@ -156,7 +156,7 @@ class Loss(StatisticsModule, ABC):
         """Start from these statistics, the wanted ones; called before a training's first step."""
 
     def set_strength(self, fraction: float) -> None:
-        """How much of its own term acts, 0 to 1: a training loop raises it over its warm-up, or over `ramp`."""
+        """How much of its own term acts, 0 to 1: a training loop raises it over its warm-up, or `ramp`."""
         self.strength = fraction if self.ramps else 1.0
 
     def start_epoch(self, epoch: int, epochs: int) -> None:

@@ -27,7 +27,7 @@ RAMP = Parameter(
 BY_VARIANCE = Parameter(
     "scale",
     "none",
-    "unit of squared distances: none takes them as they are, spread is 2 sbar, total twice the total variance",
+    "unit of squared distances: none takes them as they are, spread: 2 sbar, total: twice the total variance",
     choices=("none", "spread", "total"),
     whole_set="total",
 )

@@ -3,7 +3,8 @@
 Raw squared distances differ by orders of magnitude between backbones, and formulas that hold a constant
 beside them (a margin, an exponential) act on one scale only. `scale: spread` divides them by twice the mean
 spread of the classes, the mean squared distance of two samples of one class; `total` by twice the batch's
-total variance, with its gradient, so that shrinking all features gains nothing; `none` is the papers' formula.
+total variance, with its gradient, so that shrinking all features gains nothing; `none` is the papers'
+formula.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class RangeWatch(StatisticsModule):
 
 
 class FeatureScale(StatisticsModule):
-    """The unit of squared distances of a term with a parameter `scale`: 1, twice the mean spread, or twice the
-    batch's total variance."""
+    """The unit of squared distances of a term with a parameter `scale`: 1, twice the mean spread, or twice
+    the batch's total variance."""
 
     def __init__(self, classes: ClassInfo, scale: str) -> None:
         super().__init__()

@@ -22,9 +22,10 @@ class LGM(Loss):
         d_k = (h - mu_k)^T Sigma_k^-1 (h - mu_k) / 2.
 
     It owns the classifier (centres and, with `diagonal`, log-variances): give `loss.parameters()` to the
-    optimiser and classify by `scores`. Centres start at the class means where `stats` hold them, or a training
-    gives them (`prepare`), else at 0. Without `dim` the parameters take their size from the first batch. With
-    `ramp` alpha and lam grow over that part of a training: both pull features to centres that are nowhere yet.
+    optimiser and classify by `scores`. Centres start at the class means where `stats` hold them, or a
+    training gives them (`prepare`), else at 0. Without `dim` the parameters take their size from the first
+    batch. With `ramp` alpha and lam grow over that part of a training: both pull features to centres that
+    are nowhere yet.
     """
 
     centres: Tensor

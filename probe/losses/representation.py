@@ -190,9 +190,9 @@ class Range(WithDistances):
 
     H_k is the harmonic mean of the k largest squared distances within class k (Zhang et al. 2017); a class
     with fewer pairs uses those it has. Coincident samples count as a distance of almost 0, with finite slope.
-    With `scale: spread` all squared distances are divided by 2 sbar, and `margin` is in that unit; with `total`
-    by twice the batch's total variance, and the mean of H_k over the batch's classes takes the place of the
-    sum, which grows with their number.
+    With `scale: spread` all squared distances are divided by 2 sbar, and `margin` is in that unit; with
+    `total` by twice the batch's total variance, and the mean of H_k over the batch's classes takes the place
+    of the sum, which grows with their number.
     """
 
     uses_partners = True

@@ -274,7 +274,8 @@ class Recipe(Section):
                 section = section[parent]
             if section[last] == default:
                 del section[last]
-        if self.train.head == "cosine" and self.train.whiten:  # a method's own cosine head: by its version
+        # What these heads are trained on was another; a method's own cosine head tells by its version.
+        if self.train.head in ("cosine", "adapter") and self.train.whiten:
             content["train"]["whiten"] = True
         if content["train"]["channels_last"] is None:  # changes the last digits only, and was off before
             content["train"]["channels_last"] = False

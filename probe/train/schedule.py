@@ -44,7 +44,7 @@ class Falls:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate of `total` steps: linear warm-up to `peak`, then half a cosine to 0, or steps down."""
+    """The learning rate of `total` steps: linear warm-up to `peak`, then half a cosine to 0, or steps."""
 
     peak: float
     total: int
@@ -52,7 +52,7 @@ class Schedule:
     falls: Falls | None = None
 
     def warmth(self, step: int, part: float = 0.0) -> float:
-        """How far the warm-up is at a step, or this part of all steps if it is longer: up to 1, and it stays."""
+        """How far the warm-up is at a step, or this part of all steps if that is longer: up to 1."""
         return min(1.0, (step + 1) / max(1, self.warmup, round(part * self.total)))
 
     def lr(self, step: int) -> float:
