@@ -10,7 +10,7 @@ The loop knows no method by name. It asks, in this order:
     views                           which random views of each image? (`probe.train.inputs.augment.KINDS`)
     freezes                         does this stage leave all but the classifier as it is?
     start_epoch(epoch, epochs)
-    set_strength(fraction)          how far is the warm-up, before each step?
+    ramp, set_strength(fraction)    how long, and how far, does its own term grow, before each step?
     step(step)                      what is a step? (gradients, then an update)
     objective(network, batch)       what is minimised on a (micro-)batch?
     after_step(network)             anything that follows the weights (a momentum copy)?
@@ -81,8 +81,13 @@ class Method(nn.Module):
         """Start from these statistics, of the network as it is before a stage's first step."""
         self.loss.prepare(stats)
 
+    @property
+    def ramp(self) -> float:
+        """Part of a stage over which its own term grows; the warm-up, where that is longer."""
+        return self.loss.ramp
+
     def set_strength(self, fraction: float) -> None:
-        """Called before every step: how far the warm-up is, up to 1."""
+        """Called before every step: how far the warm-up, or `ramp`, is, up to 1."""
         self.loss.set_strength(fraction)
 
     def build(self, network: NetworkLike, labels: NDArray[np.int64]) -> None:

@@ -183,6 +183,10 @@ LATER: dict[str, Any] = {
     "backbone.also": (),
     "features.views": "center",
     "features.test_views": "auto",
+    "train.whiten": True,
+    "train.schedule": "cosine",
+    "train.milestones": (0.8, 0.9),
+    "train.milestone_factor": 0.1,
 }
 
 RESULT = "result.json"  # the file of a run folder that groups may name; see `probe.runs.folder`
@@ -275,6 +279,9 @@ class Recipe(Section):
                 section = section[parent]
             if section[last] == default:
                 del section[last]
+        # What these heads are trained on was another; a method's own cosine head tells by its version.
+        if self.train.head in ("cosine", "adapter") and self.train.whiten:
+            content["train"]["whiten"] = True
         if content["train"]["channels_last"] is None:  # changes the last digits only, and was off before
             content["train"]["channels_last"] = False
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

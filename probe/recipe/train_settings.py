@@ -45,6 +45,9 @@ class TrainConfig(Section):
     # more than half the batch. 1: as they come.
     partners: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = "auto"
     head: Literal["auto", "linear", "cosine", "etf", "adapter"] = "auto"  # auto: what the method's loss takes
+    # Cosine heads on frozen features, or on pretrained ones from class means: angles between centred and
+    # whitened features (`probe.core.whitening`), not between raw ones.
+    whiten: bool = True
     # The head at step 0. auto: on pretrained weights the exact probe (LP-FT), class means for a cosine head.
     start: Literal["auto", "random", "means", "zeroshot", "probe"] = "auto"
 
@@ -53,7 +56,12 @@ class TrainConfig(Section):
     momentum: float = Field(0.9, ge=0, lt=1)  # of sgd
     weight_decay: float | None = Field(None, ge=0)  # not on norms and biases
     layer_decay: float | None = Field(None, gt=0, le=1)  # rate of a layer / rate of the layer above it
-    warmup_epochs: float | None = Field(None, ge=0)  # linear, before the cosine
+    warmup_epochs: float | None = Field(None, ge=0)  # linear, before the schedule
+    # After the warm-up. cosine: half a cosine to 0; steps: times `milestone_factor` at each milestone, which
+    # is an epoch, or a part of the epochs where it is below 1.
+    schedule: Literal["cosine", "steps"] = "cosine"
+    milestones: tuple[Annotated[float, Field(gt=0)], ...] = (0.8, 0.9)
+    milestone_factor: float = Field(0.1, gt=0, lt=1)
     clip: Annotated[float, Field(gt=0)] | Literal["none"] | None = None  # largest norm of the gradient
     ema: float | None = Field(
         None, gt=0, lt=1
@@ -75,7 +83,7 @@ class TrainConfig(Section):
     workers: int | None = Field(None, ge=0)  # decoding processes; None: by the number of cores
     trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()  # beside log.jsonl
 
-    @field_validator("wise", "trackers", mode="before")
+    @field_validator("wise", "trackers", "milestones", mode="before")
     @classmethod
     def _one_is_a_list_of_one(cls, given: Any) -> Any:
         return (given,) if isinstance(given, str | int | float) else given

@@ -14,6 +14,7 @@ from probe.losses.base import Loss
 from probe.methods.base import Method
 from probe.recipe import MethodConfig, Recipe
 from probe.recipe.train_settings import TrainConfig
+from probe.train import schedule
 from probe.train.model.network import OwnHead
 from probe.train.parallel import deepspeed_config
 from probe.train.seeding import derive_seed
@@ -41,6 +42,7 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
         )
     if "gradients" in methods.info(method.name).needs and deepspeed_config.asked() is not None:
         raise UserError(f"{method.name}: {deepspeed_config.NO_GRADIENTS}")
+    schedule.check(settings)
     if settings.start == "probe" and settings.head in ("cosine", "etf"):
         raise UserError(f"start: probe is a linear solution; a {settings.head} head cannot begin with it")
 

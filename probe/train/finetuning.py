@@ -232,6 +232,7 @@ def _start(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] | None) ->
         held=job.held,
         trained=job.trained,
         seed=job.seed,
+        whiten=job.settings.whiten,
         pose=frozen,
     )
 
