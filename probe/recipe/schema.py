@@ -180,6 +180,7 @@ LATER: dict[str, Any] = {
     "versus": "auto",
     "select": {"name": "auto", "budget": 0.5},
     "train.partners": "auto",
+    "train.tune": "all",
     "backbone.also": (),
     "features.views": "center",
     "features.test_views": "auto",

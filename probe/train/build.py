@@ -14,6 +14,7 @@ from probe.losses.base import Loss
 from probe.methods.base import Method
 from probe.recipe import MethodConfig, Recipe
 from probe.recipe.train_settings import TrainConfig
+from probe.train.model import tuning
 from probe.train.model.network import OwnHead
 from probe.train.parallel import deepspeed_config
 from probe.train.seeding import derive_seed
@@ -31,6 +32,12 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
         )
     if "gradients" in methods.info(method.name).needs and deepspeed_config.asked() is not None:
         raise UserError(f"{method.name}: {deepspeed_config.NO_GRADIENTS}")
+    tuning.check(settings.tune)
+    if tuning.kind(settings.tune) == tuning.LORA and settings.wise:
+        raise UserError(
+            f"train.wise goes between the weights of start and end, and train.tune={settings.tune} trains "
+            "products of weights; leave out one of the two"
+        )
     if settings.start == "probe" and settings.head in ("cosine", "etf"):
         raise UserError(f"start: probe is a linear solution; a {settings.head} head cannot begin with it")
 
@@ -45,7 +52,13 @@ def check_recipe(recipe: Recipe) -> None:
             f"start: {recipe.train.start} needs features worth having, and {recipe.backbone.name} is trained "
             "from scratch; use train.start=random"
         )
-    if not recipe.finetune and loss.frozen == "no effect" and recipe.train.head != "adapter":
+    if recipe.from_scratch and recipe.train.tune != "all":
+        raise UserError(
+            f"train.tune={recipe.train.tune} would leave random weights of {recipe.backbone.name} as they are: "
+            "it is trained from scratch; use train.tune=all"
+        )
+    frozen = not recipe.finetune or recipe.train.tune == "head"
+    if frozen and loss.frozen == "no effect" and recipe.train.head != "adapter":
         raise UserError(
             f"{recipe.method.name} has no effect on frozen features: {loss.why}; "
             "fine-tune, or use train.head=adapter"

@@ -19,6 +19,7 @@ from probe.recipe.train_settings import TrainConfig
 from probe.train.inputs import augment
 from probe.train.inputs.loaders import FeatureLoader, ImageLoader
 from probe.train.loop import Training
+from probe.train.model import tuning
 from probe.train.model.network import Network
 from probe.train.task import Task
 
@@ -151,7 +152,7 @@ def image_training(
     classes = int(pictures.labels.max()) + 1
     optimizer = settings.pop("optimizer", "sgd")
     options = TrainConfig(**{"batch_size": 16, "lr": 0.01, **settings})
-    backbone.encoder.requires_grad_(True)
+    tuning.choose(backbone.encoder, options.tune, size=backbone.preprocessing.size, seed=seed)
     built = method(name, pictures.labels, backbone.dim, classes, **(params or {}))
     network = Network(backbone.encoder, heads.make("linear", backbone.dim, classes))
     loader = image_loader(pictures, backbone, options, seed=seed, workers=workers)
