@@ -38,7 +38,7 @@ class PartConfig(Section):
 
     # a registered name, or timm:<name>, open_clip:<model>/<tag>, hf:<id or folder>
     name: str = "effnet-lite0"
-    weights: str | None = None  # a local file or folder instead of the registered weights
+    weights: str | None = None  # a local file or folder instead of the registered ones; scratch: none
     # where features are taken, e.g. CLIP's "projected" or "pooled"; None: the backbone's default
     tap: str | None = None
     image_size: int | None = Field(None, gt=0, le=4096)  # input pixels; None: the backbone's default
@@ -279,10 +279,11 @@ class Recipe(Section):
     def from_scratch(self) -> bool:
         """Is a network trained that has no pretrained weights?"""
         from backbones import catalogue  # whose rows come from installed packages too
-        from backbones.sources import Scratch
+        from backbones.sources import SCRATCH, Scratch
 
-        given = self.backbone.weights is not None
-        return self.finetune and not given and isinstance(catalogue.find(self.backbone.name).source, Scratch)
+        weights = self.backbone.weights
+        none = weights is None and isinstance(catalogue.find(self.backbone.name).source, Scratch)
+        return self.finetune and (none or weights == SCRATCH)
 
     @property
     def plain(self) -> Recipe:

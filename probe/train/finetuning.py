@@ -87,7 +87,7 @@ class FinetuneJob:
         """The same, with what `start: auto` means for this head."""
         if self.settings.start != "auto":
             return self
-        kind = automatic(head, pretrained=self.family != "scratch")
+        kind = automatic(head, pretrained=self.family not in family_defaults.SCRATCHES)
         return replace(self, settings=self.settings.model_copy(update={"start": kind}))
 
     def loader(self, samples: Samples) -> ImageLoader:

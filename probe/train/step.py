@@ -46,7 +46,8 @@ class Objective(nn.Module):
         self.method.train()
         if settings.batch_norm == "frozen":
             batchnorm.freeze(self.network, affine=settings.tune != "norms")
-        batchnorm.hold_untrained(self.network)
+        if settings.tune != "all":
+            batchnorm.hold_untrained(self.network)
 
     def scores(self, inputs: Tensor) -> Tensor:
         """n x K logits: the network, called from the root that holds its weights."""
