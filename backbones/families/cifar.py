@@ -1,6 +1,6 @@
 """Residual networks for 32-pixel images, trained from scratch: the nets of the CIFAR papers.
 
-* ResNet-20/32/44/56/110 (He et al. 2016, arXiv 1512.03385, section 4.2): 6n + 2 layers, widths 16, 32, 64, and
+* ResNet-20 to -110 (He et al. 2016, arXiv 1512.03385, section 4.2): 6n + 2 layers, widths 16, 32, 64, and
   shortcuts without parameters ("option A": subsample, pad the new channels with zeros). Under a name that
   ends in -b, "option B": a normalised 1 x 1 convolution where a shortcut changes shape, as MR² was run with.
 * Pre-activation ResNet-20/32 (He et al. 2016, arXiv 1603.05027): the same layers and shortcuts, with
@@ -48,7 +48,9 @@ def _thin(depth: int, **options: Any) -> NetPlan:
 
 
 def _wide(depth: int, dropout: float = 0.0) -> NetPlan:
-    return NetPlan(((depth - 4) // 6,) * 3, (160, 320, 640), "preactivation", projection=True, dropout=dropout)
+    return NetPlan(
+        ((depth - 4) // 6,) * 3, (160, 320, 640), "preactivation", projection=True, dropout=dropout
+    )
 
 
 PLANS = {

@@ -103,6 +103,7 @@ class DataConfig(Section):
 
     name: str = "digits"  # a registered name, a hub id, an image folder or a folder of parquet files
     root: str | None = None  # a local copy of a registered data set
+    list_files: str | None = None  # a folder of list files ("path label" a line) that name the splits' images
     revision: str | None = None  # the hub revision
     imbalance: float | None = Field(None, ge=1)  # make it long-tailed: largest class / smallest class
     profile: Literal["exp", "step"] = "exp"  # how a long tail falls
@@ -182,6 +183,7 @@ LATER: dict[str, Any] = {
     "train.partners": "auto",
     "train.tune": "all",
     "backbone.also": (),
+    "data.list_files": None,
     "features.views": "center",
     "features.test_views": "auto",
 }

@@ -132,7 +132,13 @@ def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
     """The data set that a recipe names."""
     d = recipe.data
     return data.load(
-        d.name, root=d.root, revision=d.revision, imbalance=d.imbalance, profile=d.profile, cache=cache
+        d.name,
+        root=d.root,
+        list_files=d.list_files,
+        revision=d.revision,
+        imbalance=d.imbalance,
+        profile=d.profile,
+        cache=cache,
     )
 
 

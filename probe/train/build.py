@@ -54,8 +54,8 @@ def check_recipe(recipe: Recipe) -> None:
         )
     if recipe.from_scratch and recipe.train.tune != "all":
         raise UserError(
-            f"train.tune={recipe.train.tune} would leave random weights of {recipe.backbone.name} as they are: "
-            "it is trained from scratch; use train.tune=all"
+            f"train.tune={recipe.train.tune} would leave random weights of {recipe.backbone.name} as they are"
+            ", since it is trained from scratch; use train.tune=all"
         )
     frozen = not recipe.finetune or recipe.train.tune == "head"
     if frozen and loss.frozen == "no effect" and recipe.train.head != "adapter":

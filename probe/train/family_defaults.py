@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 Family = Literal["convnet", "transformer", "clip", "scratch", "scratch-convnet", "scratch-transformer"]
 
 SCRATCHES: tuple[Family, ...] = ("scratch", "scratch-convnet", "scratch-transformer")  # not pretrained
-CONVOLVED: tuple[Family, ...] = ("convnet", "scratch", "scratch-convnet")  # whose steps are faster with channels last
+CONVOLVED: tuple[Family, ...] = (
+    "convnet",
+    "scratch",
+    "scratch-convnet",
+)  # whose steps are faster with channels last
 
 SMALLEST_BATCH = 16  # images: below it a step's gradient is mostly noise
 BATCHES = 32  # in an epoch, where the data are too few for the largest batch
@@ -71,8 +75,8 @@ SCRATCH: dict[str, Any] = {
 
 LARGE: dict[str, Any] = {**SCRATCH, "weight_decay": 1e-4, "epochs": 90, "batch_size": 256}  # images
 
-# Few weights, or a head alone, need longer steps than a whole pretrained net; LoRA's usual rates are about ten
-# times those of full fine-tuning. Not measured here: the search tries them.
+# Few weights, or a head alone, need longer steps than a whole pretrained net; LoRA's usual rates are about
+# ten times those of full fine-tuning. Not measured here: the search tries them.
 FASTER = {"head": 10.0, "norms": 10.0, "lora": 10.0}
 
 # By (family, optimiser); a family's first row has its default optimiser.
@@ -137,7 +141,9 @@ def resolve(settings: TrainConfig, kind: Family, images: int, *, split: bool = F
     to be searched for. `split`: are weights split over processes?"""
     optimizer, defaults = row(kind, settings.optimizer)
     if optimizer == "adamw" and settings.momentum != TrainConfig().momentum:
-        raise UserError(f"train.momentum={settings.momentum} would change nothing: adamw has none; leave it out")
+        raise UserError(
+            f"train.momentum={settings.momentum} would change nothing: adamw has none; leave it out"
+        )
     batch = settings.batch_size or batch_size(images, defaults.batch_size)
     if isinstance(settings.micro_batch, int) and settings.micro_batch > batch:
         raise UserError(

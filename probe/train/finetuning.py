@@ -185,9 +185,7 @@ def _job(
         test=Samples.of(data, ["test"], ids),
         accelerator=runtime.accelerator(recipe.train, folder),
         family=family,
-        settings=family_defaults.resolve(
-            recipe.train, family, len(trained), split=runtime.splits_weights()
-        ),
+        settings=family_defaults.resolve(recipe.train, family, len(trained), split=runtime.splits_weights()),
     )
 
 

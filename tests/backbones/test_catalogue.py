@@ -84,7 +84,7 @@ def test_a_row_of_ones_own_is_enough_for_a_new_backbone(monkeypatch):
     )
     backbones.register(row)
     assert backbones.load("tiny")(torch.zeros(1, 3, 32, 32)).shape == (1, 64)
-    with pytest.raises(UserError, match="taken"):
+    with pytest.raises(UserError, match=r"taken"):
         backbones.register(row)
 
 
@@ -143,8 +143,8 @@ def test_clip_rows_fetch_what_open_clip_would(row):
 
 
 # Parameter counts with a classifier of ten classes, as the papers give them: arXiv 1512.03385 table 6,
-# 1605.07146 table 4 (WRN-22-10, -28-10); WRN-34-10 as in adversarial training, 46.2 M. The encoder here has no
-# classifier, so its weights and biases are added.
+# 1605.07146 table 4 (WRN-22-10, -28-10); WRN-34-10 as in adversarial training, 46.2 M. The encoder here has
+# no classifier, so its weights and biases are added.
 @pytest.mark.parametrize(
     ("name", "millions"),
     [
@@ -209,7 +209,7 @@ def test_any_timm_net_is_built_without_weights_by_the_word_scratch(name):
 
 @pytest.mark.parametrize("name", ["clip-rn50", "mocov2-rn50", "hf:some/model"])
 def test_what_is_only_known_by_its_weights_cannot_be_built_without_them(name):
-    with pytest.raises(UserError, match="cannot be built without its weights.*timm:resnet50"):
+    with pytest.raises(UserError, match=r"cannot be built without its weights.*timm:resnet50"):
         backbones.load(name, weights="scratch")
 
 

@@ -101,9 +101,10 @@ def test_a_training_of_some_weights_resumes_to_the_same_bits(models, colours, tm
             raise KeyboardInterrupt
         update(step)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Step, "update", until_the_fourth)
+    monkeypatch.setattr(Step, "update", until_the_fourth)
+    with pytest.raises(KeyboardInterrupt):
         tuned(models, colours, tmp_path / "cut", tune, **settings)
+    monkeypatch.setattr(Step, "update", update)
     resumed, _, _ = tuned(models, colours, tmp_path / "cut", tune, **settings)
     assert torch.equal(resumed.scores, whole.scores)
     assert same_bits(resumed.backbone.encoder.state_dict(), whole.backbone.encoder.state_dict())
@@ -157,7 +158,9 @@ def test_nothing_is_kept_for_the_backward_pass_of_what_is_not_trained(models):
     for tune in ("all", "last:1", "head"):
         tuning.choose(encoder, tune, size=32, seed=0)
         sizes = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda t, n=sizes: (n.append(t.numel()), t)[1], lambda t: t):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda t, n=sizes: (n.append(t.numel()), t)[1], lambda t: t
+        ):
             encoder(image)
         kept[tune] = sum(sizes)
     assert kept["head"] == 0 < kept["last:1"] < kept["all"] / 2
@@ -165,7 +168,9 @@ def test_nothing_is_kept_for_the_backward_pass_of_what_is_not_trained(models):
 
 def test_a_head_or_products_are_searched_for_with_longer_steps():
     whole = family_defaults.rates(TrainConfig(), "transformer")
-    assert np.allclose(family_defaults.rates(TrainConfig(tune="lora:4"), "transformer"), np.multiply(10, whole))
+    assert np.allclose(
+        family_defaults.rates(TrainConfig(tune="lora:4"), "transformer"), np.multiply(10, whole)
+    )
     assert family_defaults.rates(TrainConfig(tune="last:2"), "transformer") == whole
 
 
@@ -185,7 +190,9 @@ def build(**content):
         ({"backbone": "cifar-resnet20", "train": {"tune": "head"}}, "random weights of cifar-resnet20"),
         ({"method": "center", "train": {"tune": "head"}}, "center has no effect on frozen features"),
         pytest.param(
-            {"train": {"tune": "lora:4", "wise": 0.5}}, "train.wise goes between.*leave out one", marks=needs_peft
+            {"train": {"tune": "lora:4", "wise": 0.5}},
+            "train.wise goes between.*leave out one",
+            marks=needs_peft,
         ),
     ],
 )
@@ -202,23 +209,23 @@ def test_lora_without_its_package_says_what_to_install(monkeypatch):
 
 
 def test_what_a_backbone_does_not_have_is_one_line(models):
-    with pytest.raises(UserError, match="this backbone has 7 layers; use fewer, or train.tune=all"):
+    with pytest.raises(UserError, match=r"this backbone has 7 layers; use fewer, or train.tune=all"):
         tuning.choose(backbones.load(f"timm:{models / 'vit'}").encoder, "last:7", size=32, seed=0)
-    with pytest.raises(UserError, match="calls no linear layers; use train.tune=norms or last:N"):
+    with pytest.raises(UserError, match=r"calls no linear layers; use train.tune=norms or last:N"):
         tuning.choose(tiny_resnet(models / "rn").encoder, "lora:2", size=32, seed=0)
-    with pytest.raises(UserError, match="narrowest linear layer has 64 units"):
+    with pytest.raises(UserError, match=r"narrowest linear layer has 64 units"):
         tuning.choose(backbones.load(f"timm:{models / 'vit'}").encoder, "lora:65", size=32, seed=0)
 
 
 def test_split_weights_are_all_trained():
-    with pytest.raises(UserError, match="split weights are all trained"):
+    with pytest.raises(UserError, match=r"split weights are all trained"):
         fsdp_config.check_recipe(TrainConfig(tune="last:1"))
 
 
 def test_a_frozen_encoder_takes_no_settings_of_its_own():
     with pytest.raises(UserError, match=r"train\.layer_decay=0\.5 \(train\.tune=head leaves the encoder"):
         unused_settings.check(build(train={"tune": "head", "layer_decay": 0.5}))
-    with pytest.raises(UserError, match="train.tune=norms .it is for images"):
+    with pytest.raises(UserError, match=r"train.tune=norms .it is for images"):
         unused_settings.check(recipe.build({"solver": "sgd", "train": {"tune": "norms"}}))
 
 

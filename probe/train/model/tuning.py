@@ -83,7 +83,9 @@ def _add_products(encoder: nn.Module, rank: int, size: int, seed: int) -> None:
         )
     narrowest = min(min(layer.in_features, layer.out_features) for layer in named.values())
     if rank > narrowest:
-        raise UserError(f"train.tune=lora:{rank}: its narrowest linear layer has {narrowest} units; use fewer")
+        raise UserError(
+            f"train.tune=lora:{rank}: its narrowest linear layer has {narrowest} units; use fewer"
+        )
     from peft import LoraConfig, inject_adapter_in_model
 
     targets = "|".join(re.escape(name) for name in named)  # one that starts so is matched as a whole
