@@ -56,10 +56,8 @@ def load(
         raise UserError(f'{name} has no tap "{tap}"{nearest(tap, spec.taps)}')
     if image_size is not None and image_size < 1:
         raise UserError(f"image_size must be a positive number of pixels, not {image_size}")
-    if weights == SCRATCH:
-        spec, path = untrained(spec), None
-    else:
-        path = weights_path(spec, weights)  # before the heavy imports: offline users learn it
+    spec = untrained(spec) if weights == SCRATCH else spec
+    path = weights_path(spec, weights)  # before the heavy imports: offline users learn it
 
     from backbones.backbone import Backbone
 
@@ -127,6 +125,8 @@ def _drawing_from(name: str, seed: int) -> Iterator[None]:
 
 def weights_path(spec: catalogue.Spec, weights: str | Path | None) -> Path | None:
     """The weights on this machine; None for a net without any, or a name that a library resolves."""
+    if weights == SCRATCH:
+        return None
     if weights is None and spec.open:
         folder = reading.expanded(spec.architecture)
         return folder if folder.is_dir() else None

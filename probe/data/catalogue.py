@@ -56,6 +56,7 @@ class DatasetSpec:
     lists: Mapping[str, str] = field(default_factory=dict)  # our split -> its list file, "path label" a line
     left_out: tuple[str, ...] = ()  # splits of `sizes` that are checked, and neither trained nor tested on
     templates: tuple[str, ...] = ANY_PHOTO  # zero-shot prompts; {} is the class name
+    imagenet_prompts: bool = False  # names and templates of zero-shot prompts are CLIP's for ImageNet
     licence: str = "not stated"
     note: str = ""
 
@@ -225,6 +226,7 @@ ROWS = (
         hub="ILSVRC/imagenet-1k",
         revision="49e2ee26f3810fb5a7536bbf732a7b07389a47b5",
         splits={"test": "validation"},
+        imagenet_prompts=True,
         licence="research only, gated",
         note="tested on the official validation split: the hub's own `test` has no labels",
     ),
@@ -234,6 +236,7 @@ ROWS = (
         classes=1000,
         sizes={"train": 115_846, "val": 20_000, "test": 50_000},
         lists=_lists("ImageNet_LT", "train", "val", "test"),
+        imagenet_prompts=True,
         left_out=("val",),
         licence="research only",
         note=BALANCED_VAL,

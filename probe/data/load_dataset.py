@@ -207,11 +207,18 @@ def _dataset(name: str, row: DatasetSpec | None, splits: dict[str, Split], sourc
     if row is not None:
         _check_official(row, splits)
         splits = {split: found for split, found in splits.items() if split not in row.left_out}
+    class_names = splits["train"].class_names
+    prompt_names, templates = (), row.templates if row else ANY_PHOTO
+    if row is not None and row.imagenet_prompts:
+        from probe.data import imagenet_prompts
+
+        prompt_names, templates = imagenet_prompts.read(class_names)
     return Dataset(
         name=name,
-        class_names=splits["train"].class_names,
+        class_names=class_names,
         metric=row.metric if row else "accuracy",
-        templates=row.templates if row else ANY_PHOTO,
+        templates=templates,
+        prompt_names=prompt_names,
         by_name=splits,
         source=source,
         note=row.note if row else "",

@@ -105,6 +105,8 @@ class DataConfig(Section):
     root: str | None = None  # a local copy of a registered data set
     list_files: str | None = None  # a folder of list files ("path label" a line) that name the splits' images
     revision: str | None = None  # the hub revision
+    # test images with several right answers: ImageNet's real.json, or a mapping of ids to class numbers
+    real_labels: str | None = None
     imbalance: float | None = Field(None, ge=1)  # make it long-tailed: largest class / smallest class
     profile: Literal["exp", "step"] = "exp"  # how a long tail falls
     val_fraction: float = Field(0.2, gt=0, lt=1)  # held out from train without an official split
@@ -184,6 +186,7 @@ LATER: dict[str, Any] = {
     "train.tune": "all",
     "backbone.also": (),
     "data.list_files": None,
+    "data.real_labels": None,
     "features.views": "center",
     "features.test_views": "auto",
 }

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from probe.errors import UserError
-from probe.evaluation import predictions
+from probe.evaluation import predictions, several_labels
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
 from probe.evaluation.groups import Ranking
 from probe.evaluation.summary import Groups, gain_over, summarise
@@ -31,6 +31,9 @@ def evaluate(e: Experiment, ranking: Ranking) -> dict[str, Any]:
         **remarks_and_margins(e, said, ranking.accuracy),
         **accuracies(e, ranking.groups),
     }
+    if e.inputs.several_labels is not None:
+        result["real"] = _real(e, e.inputs.several_labels, ranking.groups)
+        result["remarks"].append(several_labels.remark(result["real"]))
     if e.recipe.finetune:
         result["training"], remarks = course(
             e.eval_set(ranking.groups),
@@ -58,6 +61,13 @@ def accuracies(e: Experiment, groups: Groups) -> dict[str, Any]:
         "reference": summarise(erm, eval_set),
         "versus": {**gain_over(own, erm, eval_set), **about},
     }
+
+
+def _real(e: Experiment, labels: several_labels.SeveralLabels, groups: Groups) -> dict[str, Any]:
+    """The `real` block: the same by several right answers of each test image."""
+    accepted = labels.accepted(e.test.ids, len(e.test.class_names))
+    names = [e.fitted.name] if e.versus is None else [e.fitted.name, ERM]
+    return several_labels.evaluate(labels, accepted, e.predictions, e.eval_set(groups), names)
 
 
 def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def _start(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] | None) ->
 
     return Start(
         backbone=job.backbone,
-        class_names=job.data.class_names,
+        class_names=job.data.names_in_prompts,
         templates=job.data.templates,
         method=job.recipe.method,
         solver=job.recipe.solver,
