@@ -12,14 +12,22 @@ from torch import Tensor
 
 from probe.errors import UserError
 from probe.evaluation import predictions, several_labels
+from probe.evaluation.diagnostics import training_bias
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
+from probe.evaluation.diagnostics.training_bias import TrainingBias
 from probe.evaluation.groups import Ranking
 from probe.evaluation.summary import Groups, gain_over, summarise
+from probe.heads.fitted import FittedHead, OnScaled
+from probe.probing.problem import ProbeProblem
 from probe.runs import reference
 from probe.runs.experiment import Experiment
 from probe.runs.metadata import describe, remarks_and_margins
 from probe.runs.reference import ERM, PROBE
+from probe.runs.strategy import FittedMethod
 from probe.runs.training_summary import course
+
+MOST_LOGITS = 20_000_000  # of training images that diagnostics look at: CIFAR-100 has five million
+BLOCK = 1_000_000  # of them at a time
 
 
 def evaluate(e: Experiment, ranking: Ranking) -> dict[str, Any]:
@@ -72,10 +80,7 @@ def _real(e: Experiment, labels: several_labels.SeveralLabels, groups: Groups) -
 
 def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None) -> dict[str, Any]:
     """The `diagnostics` block, of the first seed; a network from scratch has no frozen features."""
-    models = {
-        method.name: Model(method.scores[0].numpy(), _array(method.fits[0].head.tensors.get("weight")))
-        for method in e.methods
-    }
+    models = {method.name: _model(e, method) for method in e.methods}
     train = LabelledFeatures(e.problem.crops, e.problem.labels)
     test = LabelledFeatures(e.problem.head_scaling.lazily(e.test.X), e.test.y)
     return diagnose(
@@ -88,6 +93,28 @@ def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None
         train=None if e.recipe.from_scratch else train,
         test=None if e.recipe.from_scratch else test,
     )
+
+
+def _model(e: Experiment, method: FittedMethod) -> Model:
+    """A method's first head as the diagnostics look at it."""
+    head, tuned = method.fits[0].head, method.tuned
+    start = None if tuned is None or tuned.start is None else tuned.start.tensors.get("weight")
+    return Model(
+        method.scores[0].numpy(),
+        _array(head.tensors.get("weight")),
+        before=_array(start),
+        on_train=_on_train(e.problem, head) if tuned is None else None,
+    )
+
+
+def _on_train(problem: ProbeProblem, head: FittedHead) -> TrainingBias | None:
+    """Prediction bias on the training images; None where that would cost as much as the probe itself."""
+    n, k = problem.images, problem.num_classes
+    if head.kind not in ("linear", "cosine") or n * k > MOST_LOGITS:
+        return None
+    scores, parts = OnScaled(head), np.array_split(np.arange(n), -(-n * k // BLOCK))
+    blocks = ((problem.logits(scores, rows).numpy(), problem.labels[rows]) for rows in parts)
+    return training_bias.of_blocks(blocks, k)
 
 
 def _array(tensor: Tensor | None) -> NDArray[np.floating] | None:

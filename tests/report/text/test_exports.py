@@ -141,3 +141,16 @@ def test_every_group_has_a_shade_of_its_own(number):
     )
     bars = re.findall(r'aria-roledescription="bar"[^>]*fill="([^"]+)"', svg)
     assert len(bars) == len(set(bars)) == number
+
+
+def test_the_sensitivity_of_a_parameter_is_the_best_at_each_value_averaged_over_seeds(result):
+    from probe.report.charts.curves import sensitivity
+    from probe.report.charts.shapes import View
+
+    chart = sensitivity(View(result))
+    rows = {(name, value, statistic): score for name, value, score, statistic in chart.rows}
+    assert rows["power", 1.0, "overall"] == pytest.approx(100 * (0.71 - 0.01))  # with the better lam, 0.1
+    assert rows["lam", 0.2, "overall"] == pytest.approx(100 * (0.71 - 0.02))
+    assert rows["power", 0.5, "hard"] == pytest.approx(55)  # 50 and 60 % in two seeds
+    alone = {**result, "seeds": [{"seed": 0, "l2": 1.0}]}
+    assert sensitivity(View(alone)) is None
