@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
 from probe.recipe.base import Section
+from probe.recipe.errors import OwnWords
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -68,6 +70,9 @@ class TrainConfig(Section):
     )  # decay of a moving average of the weights, which is then used
 
     augment: AugmentConfig = AugmentConfig()
+    # Which weights of the encoder learn, beside the head: all, head (none), norms, last:N (layers), or lora:R
+    # (products of rank R beside its linear layers, merged into them at the end).
+    tune: str = "all"
     # frozen: statistics and affine stay as loaded; auto: frozen where there are pretrained weights, since the
     # statistics of small batches of other images can undo them at the first step.
     batch_norm: Literal["auto", "train", "frozen"] = "auto"
@@ -92,6 +97,16 @@ class TrainConfig(Section):
     @classmethod
     def _auto_is_open(cls, given: Any) -> Any:
         return None if given == "auto" else given
+
+    @field_validator("tune")
+    @classmethod
+    def _one_of_the_ways(cls, given: str) -> str:
+        if re.fullmatch(r"all|head|norms|(last|lora):[1-9]\d{0,3}", given) is None:
+            raise OwnWords(
+                f"recipe: train.tune: {given!r:.80} is none of all, head, norms, last:N and lora:R "
+                "(numbers from 1 to 9999)"
+            )
+        return given
 
     @property
     def selects(self) -> bool:

@@ -90,7 +90,7 @@ LARGEST_BATCH = 256  # where none is given: on features, and at most on images, 
 NEEDS_IMAGES = tuple(
     f"train.{name}"
     for name in (
-        *("augment", "start", "layer_decay", "batch_norm", "drop_path"),
+        *("augment", "start", "layer_decay", "batch_norm", "drop_path", "tune"),
         *("grad_checkpointing", "channels_last", "compile", "wise", "workers"),
     )
 )
@@ -164,6 +164,11 @@ RULES = (
         ("train.augment.alpha",),
         lambda r: r.train.augment.mix != "none",
         "it is for train.augment.mix=mixup, cutmix or both",
+    ),
+    Rule(
+        ("train.layer_decay", "train.batch_norm", "train.grad_checkpointing"),
+        lambda r: r.train.tune != "head",
+        "train.tune=head leaves the encoder as it is",
     ),
     Rule(
         ("features.views", "features.test_views"),

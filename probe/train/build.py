@@ -15,6 +15,7 @@ from probe.methods.base import Method
 from probe.recipe import MethodConfig, Recipe
 from probe.recipe.train_settings import TrainConfig
 from probe.train import schedule
+from probe.train.model import tuning
 from probe.train.model.network import OwnHead
 from probe.train.parallel import deepspeed_config
 from probe.train.seeding import derive_seed
@@ -43,6 +44,12 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
     if "gradients" in methods.info(method.name).needs and deepspeed_config.asked() is not None:
         raise UserError(f"{method.name}: {deepspeed_config.NO_GRADIENTS}")
     schedule.check(settings)
+    tuning.check(settings.tune)
+    if tuning.kind(settings.tune) == tuning.LORA and settings.wise:
+        raise UserError(
+            f"train.wise goes between the weights of start and end, and train.tune={settings.tune} trains "
+            "products of weights; leave out one of the two"
+        )
     if settings.start == "probe" and settings.head in ("cosine", "etf"):
         raise UserError(f"start: probe is a linear solution; a {settings.head} head cannot begin with it")
 
@@ -57,8 +64,14 @@ def check_recipe(recipe: Recipe) -> None:
             f"start: {recipe.train.start} needs features worth having, and {recipe.backbone.name} is trained "
             "from scratch; use train.start=random"
         )
+    if recipe.from_scratch and recipe.train.tune != "all":
+        raise UserError(
+            f"train.tune={recipe.train.tune} would leave random weights of {recipe.backbone.name} as they are"
+            ", since it is trained from scratch; use train.tune=all"
+        )
+    frozen = not recipe.finetune or recipe.train.tune == "head"
     for spec in (methods.info(recipe.method.name), loss):
-        if not recipe.finetune and spec.frozen == "no effect" and recipe.train.head != "adapter":
+        if frozen and spec.frozen == "no effect" and recipe.train.head != "adapter":
             raise UserError(
                 f"{recipe.method.name} has no effect on frozen features: {spec.why}; "
                 "fine-tune, or use train.head=adapter"

@@ -31,7 +31,7 @@ from probe.train.inputs.concat import Samples
 from probe.train.inputs.loaders import ImageLoader, default_workers
 from probe.train.loop import Training
 from probe.train.lr_search import Search
-from probe.train.model import encoder_options, teacher, wise_ft
+from probe.train.model import encoder_options, teacher, tuning, wise_ft
 from probe.train.model import tuned_weights as weights
 from probe.train.model.head_init import Start, automatic, set_head
 from probe.train.model.network import Network
@@ -87,7 +87,7 @@ class FinetuneJob:
         """The same, with what `start: auto` means for this head."""
         if self.settings.start != "auto":
             return self
-        kind = automatic(head, pretrained=self.family != "scratch")
+        kind = automatic(head, pretrained=self.family not in family_defaults.SCRATCHES)
         return replace(self, settings=self.settings.model_copy(update={"start": kind}))
 
     def searching(self, method: Method) -> FinetuneJob:
@@ -225,7 +225,7 @@ def _start(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] | None) ->
 
     return Start(
         backbone=job.backbone,
-        class_names=job.data.class_names,
+        class_names=job.data.names_in_prompts,
         templates=job.data.templates,
         method=job.recipe.method,
         solver=job.recipe.solver,
@@ -250,9 +250,8 @@ def _search(job: FinetuneJob, head: Head, start: Start) -> Search | None:
     set_head(job.settings.start, other, replace(start, trained=kept))
     rng = np.random.default_rng(derive_seed(job.seed, "judges"))
     judges = np.sort(rng.permutation(job.held)[:JUDGES])
-    _, row = family_defaults.row(job.family, job.settings.optimizer)
     return Search(
-        row.rates,
+        family_defaults.rates(job.settings, job.family),
         train=job.loader(job.samples.subset(kept)),
         validation=job.loader(job.samples.subset(judges)),
         head={f"head.{name}": value for name, value in other.state_dict().items()},
@@ -260,9 +259,10 @@ def _search(job: FinetuneJob, head: Head, start: Start) -> Search | None:
 
 
 def _switch_on(job: FinetuneJob) -> list[tuple[nn.Module, str, nn.Module]]:
-    """Make the encoder trainable, with the options of the settings; returns what to `restore` afterwards."""
+    """Make the encoder trainable, as far as the settings say, with their options; returns what to `restore`
+    afterwards."""
     s, encoder = job.settings, job.backbone.encoder
-    encoder.requires_grad_(True)
+    tuning.choose(encoder, s.tune, size=job.backbone.preprocessing.size, seed=job.seed)
     if s.grad_checkpointing:
         encoder_options.checkpoint_activations(encoder)
     return encoder_options.drop_paths(encoder, s.drop_path) if s.drop_path else []
@@ -318,6 +318,7 @@ def _finish(
     if "partners" in training.state.progress.epochs[-1]:
         record["partners"] = training.state.progress.epochs[-1]["partners"]
     record["settings"] = {**family_defaults.described(s, job.family), "lr": training.lr}
+    record["trained_parameters"] = sum(p.numel() for p in training.engine.parameters)
     if training.state.progress.found is not None:
         record["search"] = training.state.progress.found
     if training.state.progress.best is not None:
@@ -332,10 +333,12 @@ def _finish(
         kept = network.snapshot()
         first, last = (_at(training, state)["validation"] for state in (training.state.start, kept))
         record["held_out"] = {"start": first, "end": last}
+    tuning.merge(network.encoder)
     held = None if training.task.validation is None else training.evaluate(training.task.validation)
     none = torch.empty(0, job.num_classes)
     scores = training.evaluate(job.loader(job.test)) if score_test else none
     trained = training.release()
+    tuning.unwrap(job.backbone.encoder)
     path = folder / weights.FILE
     if training.rank == 0:
         weights.save(job.backbone, path)

@@ -93,7 +93,7 @@ class Training:
         self.micro_batch = settings.micro_batch if isinstance(settings.micro_batch, int) else None
         self.given = task.objective(seed)
         self.objective = runtime.place(self.given, settings, self.accelerator)  # what is trained
-        self.objective.train_mode(frozen_batch_norm=settings.batch_norm == "frozen")
+        self.objective.train_mode(self.settings)
         fused = not self.sharded
         optimizer = optim.make(self.network, self.method, task.optimizer, settings, fused=fused)
         tried = None
@@ -192,7 +192,7 @@ class Training:
     def _train_epoch(self, stage: Stage, epoch: int, advance: Callable[..., None]) -> None:
         """Batch after batch: the learning rate, a step (forward, loss, backward, update), the log."""
         p, progress = self.state.position, self.state.progress
-        self.objective.train_mode(frozen_batch_norm=self.settings.batch_norm == "frozen")
+        self.objective.train_mode(self.settings)
         self.method.start_epoch(epoch, stage.epochs)
         begin, shown, waiting = time.perf_counter(), 0.0, 0
         for step in self.steps(self.task.train, stage.sampler, p.epochs, p.step):

@@ -21,6 +21,7 @@ from probe.recipe.train_settings import TrainConfig
 from probe.train.inputs import augment
 from probe.train.inputs.loaders import FeatureLoader, ImageLoader
 from probe.train.loop import Training
+from probe.train.model import tuning
 from probe.train.model.network import Network
 from probe.train.parallel import dtensor
 from probe.train.task import Task
@@ -171,12 +172,12 @@ def image_training(
     pictures = pictures or Pictures()
     classes = int(pictures.labels.max()) + 1
     optimizer = settings.pop("optimizer", "sgd")
-    backbone.encoder.requires_grad_(True)
     built = settings.pop("method", None) or method(
         name, pictures.labels, backbone.dim, classes, **(params or {})
     )
     network = Network(backbone.encoder, heads.make(settings.pop("kind", "linear"), backbone.dim, classes))
     options = TrainConfig(**{"batch_size": 16, "lr": 0.01, **settings})
+    tuning.choose(backbone.encoder, options.tune, size=backbone.preprocessing.size, seed=seed)
     loader = image_loader(pictures, backbone, options, seed=seed, workers=workers)
     task = Task(network, built, loader, classes, optimizer, epochs)
     return Training(task, options, seed=seed, folder=folder, digest="images", show=False)

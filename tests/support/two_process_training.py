@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,10 @@ class Little(nn.Linear):
         return super().forward(x)
 
 
+def _lora(models: Path) -> object:
+    return image_training(tiny_vit(models / "vit"), epochs=1, tune="lora:2")
+
+
 def cases(models: Path) -> dict[str, object]:
     """Every way of training that must not depend on the number of processes."""
     no_luck = {"crop": "none"}
@@ -55,6 +60,11 @@ def cases(models: Path) -> dict[str, object]:
         "resnet-frozen-norm": lambda: image_training(
             tiny_resnet(models / "rn"), epochs=1, batch_norm="frozen", lr=1e-3
         ),
+        "vit-last-layer": lambda: image_training(tiny_vit(models / "vit"), epochs=1, tune="last:1"),
+        "resnet-norms": lambda: image_training(
+            tiny_resnet(models / "rn"), epochs=1, batch_norm="frozen", tune="norms", ema=0.5
+        ),
+        **({"vit-lora": lambda: _lora(models)} if find_spec("peft") else {}),
         "one-has-little-memory": lambda: feature_training(encoder=Little(), micro_batch="auto"),
         "resnet-own-networks": lambda: image_training(
             tiny_resnet(models / "rn"), method=everything(4), epochs=1, lr=1e-3

@@ -32,7 +32,7 @@ class Start:
     """What a head may start from."""
 
     backbone: Backbone
-    class_names: tuple[str, ...]
+    class_names: tuple[str, ...]  # as prompts call them
     templates: tuple[str, ...]
     method: MethodConfig
     solver: SolverConfig
