@@ -19,7 +19,7 @@ from probe.data.dataset import Split
 from probe.errors import UserError
 from probe.evaluation.judging import Judge
 from probe.report.html import improvement as page
-from probe.runs import improve, judgement, lever_search, levers
+from probe.runs import improve, judgement, lever_search, lever_shares, levers
 from probe.runs.judgement import Judgement
 from probe.runs.run import run
 from probe.system.time_limit import TimeUp, time_limit
@@ -30,14 +30,16 @@ K, D = 6, 8
 RARE = [40, 30, 20, 6, 4, 3]
 
 
-def world(seed, *, shares=None, second="noise", signal=2.0):
+def world(seed, *, shares=None, second="noise", signal=2.0, dim=D, spread=1.0, images=900):
     """Training and test images: labels, and the features of two backbones."""
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(K, D))
+    centres = rng.normal(size=(K, dim))
     centres *= signal / np.linalg.norm(centres, axis=1, keepdims=True)
     parts = []
     for _ in ("train", "test"):
-        labels, features = blobs(rng, 900, classes=K, dim=D, centres=centres, shares=shares)
+        labels, features = blobs(
+            rng, images, classes=K, dim=dim, centres=centres, shares=shares, spread=spread
+        )
         other = rng.normal(size=(len(labels), K))
         if second == "knows":
             other += 2.0 * np.eye(K)[labels]
@@ -64,6 +66,17 @@ def test_where_some_classes_are_rare_what_weighs_them_is_found(tmp_path):
     gain = gain_on_test(search, *test)
     assert gain["hard"]["clear"]
     assert gain["hard"]["mean"] > 0.1
+
+
+def test_where_two_classes_are_wide_larger_margins_for_them_are_found(tmp_path):
+    """Plain borders lie half-way, which is too near to a class three times as wide as its neighbours."""
+    train, test = world(0, signal=6.0, dim=20, spread=[3, 3, 1, 1, 1, 1])
+    search = searched(*train, tmp_path)
+    assert search.best.method.name == "mr2"
+    assert [step.name for step in search.steps if step.kept] == ["margins"]
+    gain = gain_on_test(search, *test)
+    assert gain["hard"]["clear"]
+    assert gain["hard"]["mean"] > 0.02
 
 
 def claims(seed, work):
@@ -143,7 +156,9 @@ def test_every_lever_makes_a_recipe_that_can_be_run():
     plain = recipes.build({"method": "erm"})
     situation = levers.Situation(plain, np.array([40, 4]), 0.5, ("effnet-lite1",))
     found = levers.levers(situation)
-    assert {lever.kind for lever in found} == {"loss", "features", "training"}
+    kinds = {*levers.LOSSES, *levers.FEATURES, *levers.TRAININGS}
+    assert {lever.kind for lever in found} == kinds - {"taps"}
+    assert set(lever_shares.KINDS) == kinds
     digests = {lever.name: lever.applied(plain).digest for lever in found}
     assert len({*digests.values(), plain.digest}) == len(found) + 1
     balanced = levers.levers(levers.Situation(plain, np.array([40, 40]), 0.5))
@@ -206,7 +221,7 @@ def _digests(searching, plain):
 class FewCosts(NoCosts):
     """Views and a second backbone are tried, trainings are not."""
 
-    def judging(self, recipe, solving):
+    def judging(self, recipe, plain):
         return float("inf") if recipe.trains or recipe.backbone.image_size else 0.0
 
 

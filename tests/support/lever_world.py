@@ -42,7 +42,10 @@ class NoCosts:
     def testing(self, recipe):
         return 0.0
 
-    def judging(self, recipe, solving):
+    def solving(self, recipe, plain):
+        return 0.0
+
+    def judging(self, recipe, plain):
         possible = not recipe.trains and recipe.features.views == "center" and recipe.method.name != "dro"
         return 0.0 if possible and recipe.backbone.image_size is None else float("inf")
 
