@@ -262,6 +262,8 @@ class Search:
             why = "no clear gain"
         elif total["hard"]["p"] >= CLEAR or total["hard"]["mean"] <= 0:
             why = "not clearly above the plain probe"
+        elif not judge.above_chance(mine):
+            why = "no better than chance"
         elif round(lost - self.budget, EQUAL) > 0:
             why = f"over the budget ({lost:.1f})"
         return replace(step, accuracy=judge.scores(mine), gain=gain, over_plain=total, why=why)

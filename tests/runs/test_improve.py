@@ -28,6 +28,7 @@ from tests.support.lever_world import FIRST, SECOND, NoCosts, blobs, gain_on_tes
 
 K, D = 6, 8
 RARE = [40, 30, 20, 6, 4, 3]
+TESTED = 1500
 
 
 def world(seed, *, shares=None, second="noise", signal=2.0, dim=D, spread=1.0, images=900):
@@ -36,14 +37,15 @@ def world(seed, *, shares=None, second="noise", signal=2.0, dim=D, spread=1.0, i
     centres = rng.normal(size=(K, dim))
     centres *= signal / np.linalg.norm(centres, axis=1, keepdims=True)
     parts = []
-    for _ in ("train", "test"):
+    for number in (images, TESTED):
         labels, features = blobs(
-            rng, images, classes=K, dim=dim, centres=centres, shares=shares, spread=spread
+            rng, number, classes=K, dim=dim, centres=centres, shares=shares, spread=spread
         )
-        other = rng.normal(size=(len(labels), K))
-        if second == "knows":
-            other += 2.0 * np.eye(K)[labels]
-        parts.append((labels, {FIRST: features, SECOND: other}))
+        tables = {FIRST: features}
+        if second is not None:
+            knowledge = 2.0 * np.eye(K)[labels] if second == "knows" else 0.0
+            tables[SECOND] = rng.normal(size=(len(labels), K)) + knowledge
+        parts.append((labels, tables))
     return parts
 
 
@@ -58,7 +60,7 @@ def test_a_second_backbone_that_knows_more_is_found_and_its_gain_is_clear(tmp_pa
 
 
 def test_where_some_classes_are_rare_what_weighs_them_is_found(tmp_path):
-    train, test = world(1, shares=RARE)
+    train, test = world(1, shares=RARE, images=600, dim=6, second=None)
     search = searched(*train, tmp_path)
     kept = [step.name for step in search.steps if step.kept]
     assert kept
@@ -70,7 +72,7 @@ def test_where_some_classes_are_rare_what_weighs_them_is_found(tmp_path):
 
 def test_where_two_classes_are_wide_larger_margins_for_them_are_found(tmp_path):
     """Plain borders lie half-way, which is too near to a class three times as wide as its neighbours."""
-    train, test = world(0, signal=6.0, dim=20, spread=[3, 3, 1, 1, 1, 1])
+    train, test = world(1, signal=6.0, dim=20, spread=[3, 3, 1, 1, 1, 1], images=500, second=None)
     search = searched(*train, tmp_path)
     assert search.best.method.name == "mr2"
     assert [step.name for step in search.steps if step.kept] == ["margins"]
@@ -81,9 +83,20 @@ def test_where_two_classes_are_wide_larger_margins_for_them_are_found(tmp_path):
 
 def claims(seed, work):
     """Does a search on features that know nothing say that something helps?"""
-    train, test = world(seed, signal=0.0)
+    train, test = world(seed, signal=0.0, images=400)
     gain = gain_on_test(searched(*train, work), *test)
     return gain is not None and gain["hard"]["clear"] and gain["hard"]["mean"] > 0
+
+
+def test_to_answer_hard_classes_more_often_without_knowing_them_is_no_help(tmp_path):
+    """Margins of features that know nothing make another class the constant answer, here a hard one."""
+    train, _ = world(5, signal=0.0, images=400)
+    search = searched(*train, tmp_path)
+    (margins,) = (step for step in search.steps if step.name == "margins")
+    assert margins.gain["hard"]["clear"]
+    assert margins.gain["hard"]["mean"] > 0.2
+    assert margins.why == "no better than chance"
+    assert not any(step.kept for step in search.steps)
 
 
 def test_on_pure_noise_nothing_helps(tmp_path):
@@ -97,7 +110,7 @@ def test_on_pure_noise_nothing_helps_in_95_of_100_searches(tmp_path):
 
 
 def test_what_is_kept_stays_within_the_budget_on_the_images_that_judge(tmp_path):
-    train, _ = world(1, shares=RARE)
+    train, _ = world(1, shares=RARE, images=450, second=None)
     search = searched(*train, tmp_path, budget=0.0)
     end = search.images.judge.scores(search.now.correct)
     assert end["mean_per_class"] >= search.base["mean_per_class"] - 1e-9
@@ -233,7 +246,8 @@ def test_the_folder_tells_what_was_tried_and_the_recipe_repeats_it(improved):
     names = [row["name"] for row in report["levers"]]
     assert {"margins", "mirror images", f"with {SECOND}", "fine-tuning"} <= set(names)
     for row in report["levers"]:
-        assert (row["gain"] is None) == row["why"].startswith(("no time", "not possible")), row
+        untried = row["why"].startswith(("no time", "not possible", "skipped"))
+        assert (row["gain"] is None) == untried, row
         assert row["gain"] is None or {"mean", "ci", "p"} <= set(row["gain"]["hard"])
     content = yaml.safe_load((found.folder / "recipe.yaml").read_text())
     again = run(recipes.build(content), cache=out / "cache", out=out / "again")
@@ -246,6 +260,11 @@ def test_the_page_and_the_terminal_show_the_levers_and_the_sentence(improved, pi
     found, out = improved
     html = (found.folder / "report.html").read_text()
     assert "frontier" in html
+    assert "Look at these first" in html
+    hardest = found.report["look_first"]["classes"][0]
+    assert page.text(hardest["text"]) in html
+    assert set(found.report["shares"]) >= {"selection", "margins", "views", "backbones"}
+    assert "What each kind of lever gave" in html
     assert f"with {SECOND}" in html
     assert page.text(found.report["sentence"]) in html
     runner = CliRunner()
