@@ -30,7 +30,7 @@ from probe.system.time_limit import TimeUp, time_limit
 
 JUDGED = "judged.json"
 STATISTICS = ("overall", "mean_per_class", "easy", "medium", "hard")
-WRITING = 10.0  # seconds for the table, the page and the charts
+WRITING = 20.0  # seconds for the diagnostics, the tables and the pages
 # Two-sided p-values below which hard classes gain. Against what was kept before, likely is enough: the
 # lower end of the 80 % interval is above 0. Against the plain probe it must be clear at 95 %.
 LIKELY, CLEAR = 0.2, 0.05
@@ -129,7 +129,9 @@ class Search:
     def _reserve(self, recipe: Recipe) -> float:
         """Of the runs of the plain probe and of this recipe, and of what is written about them."""
         plain = self.plain.solving
-        heads = recipe.seeds * (plain + self.costs.solving(recipe, plain))
+        exact = not recipe.trains and recipe.method.name != self.images.plain.method.name
+        fitted = [recipe, recipe.plain] if exact else [recipe]  # a run of a method solves erm beside it
+        heads = recipe.seeds * (plain + sum(self.costs.solving(r, plain) for r in fitted))
         return WRITING + heads + self.costs.testing(recipe)
 
     def run(self) -> list[Step]:
@@ -154,7 +156,10 @@ class Search:
             step = self._step(lever)
             if step is None:
                 continue
-            if any(step.name == before.name for before in self.steps[:begin]):
+            earlier = [before for before in self.steps[:begin] if before.name == step.name]
+            if earlier and earlier[0].gain is None and step.gain is None:
+                continue  # said already
+            if earlier:
                 step = replace(step, name=f"{step.name}, again")
             self.steps.append(step)
             self.tell(step)
@@ -174,7 +179,7 @@ class Search:
                 self.steps[i] = replace(step, kept=True)
                 self.tell(self.steps[i])
             elif not step.why:
-                self.steps[i] = replace(step, why=f'less than "{best.name}"')
+                self.steps[i] = replace(step, why="less than the best")
         assert best.recipe is not None
         assert best.judgement is not None
         self.best, self.now, self.ahead = best.recipe, best.judgement, None
@@ -258,10 +263,8 @@ class Search:
         why = ""
         if gain["hard"]["mean"] <= 0:
             why = "worse" if gain["hard"]["clear"] else "no gain"
-        elif gain["hard"]["p"] >= LIKELY:
+        elif gain["hard"]["p"] >= LIKELY or total["hard"]["p"] >= CLEAR or total["hard"]["mean"] <= 0:
             why = "no clear gain"
-        elif total["hard"]["p"] >= CLEAR or total["hard"]["mean"] <= 0:
-            why = "not clearly above the plain probe"
         elif not judge.above_chance(mine):
             why = "no better than chance"
         elif round(lost - self.budget, EQUAL) > 0:

@@ -56,8 +56,9 @@ def sentence(report: Mapping[str, Any]) -> str:
         tried = sum(share["tried"] for share in given.values())
         best = f"; the best of each kind on hard classes: {unused}" if unused else ""
         return (
-            f"Nothing helps: of {format.plural(tried, 'lever')} that were tried none clearly raises the hard "
-            f"classes on held-out training images within the budget{_untried(report)}{best}."
+            f"Nothing helps: of {format.plural(tried, 'lever')} that were tried none raises the hard classes "
+            "clearly, within the budget and above chance, on held-out training images"
+            f"{_untried(report)}{best}."
         )
     hard, every = report["gain"]["hard"], report["gain"]["overall"]
     figures = (
@@ -69,13 +70,22 @@ def sentence(report: Mapping[str, Any]) -> str:
     found = f"of {format.signed(sum(kept.values()))} on held-out training images the parts are: {parts}"
     if unused:
         found += f"; tried and not kept, at best: {unused}"
+    late = [name for kind, name in KINDS.items() if kind not in given and _no_time(report, kind)]
+    if late:
+        found += f"; no time for: {', '.join(late)}"
     if format.verdict(hard) == "better":
         return f"{figures}; {found}."
     return f"Nothing helps clearly on the test images: {figures}; {found}."
 
 
+def _no_time(report: Mapping[str, Any], kind: str | None = None) -> int:
+    """The number of levers, of one kind or of all, that time ended before."""
+    rows = (row for row in report["levers"] if kind in (None, row["kind"]))
+    return sum(row["why"].startswith("no time") for row in rows)
+
+
 def _untried(report: Mapping[str, Any]) -> str:
-    late = sum(row["why"].startswith("no time") for row in report["levers"])
+    late = _no_time(report)
     return f"; for {late} more there was no time" if late else ""
 
 

@@ -151,8 +151,7 @@ def _further(s: Situation) -> Iterator[Lever]:
     for name in names:
         yield Lever(f"with {name}", "backbones", partial(_with, [name], names))
     if len(names) > 1:  # together they may help where none does alone
-        said = " and ".join(names) if len(names) == 2 else f"all {len(names)} further backbones"
-        yield Lever(f"with {said}", "backbones", partial(_with, names, names))
+        yield Lever("with all further backbones", "backbones", partial(_with, names, names))
 
 
 def _with(added: Sequence[str], names: Sequence[str], content: Content) -> bool:

@@ -81,11 +81,10 @@ def test_where_two_classes_are_wide_larger_margins_for_them_are_found(tmp_path):
     assert gain["hard"]["mean"] > 0.02
 
 
-def claims(seed, work):
-    """Does a search on features that know nothing say that something helps?"""
-    train, test = world(seed, signal=0.0, images=400)
-    gain = gain_on_test(searched(*train, work), *test)
-    return gain is not None and gain["hard"]["clear"] and gain["hard"]["mean"] > 0
+def finds(seed, work):
+    """Does a search on features that know nothing keep something, be it that test images refute it later?"""
+    train, _ = world(seed, signal=0.0, images=400)
+    return any(step.kept for step in searched(*train, work).steps)
 
 
 def test_to_answer_hard_classes_more_often_without_knowing_them_is_no_help(tmp_path):
@@ -100,13 +99,13 @@ def test_to_answer_hard_classes_more_often_without_knowing_them_is_no_help(tmp_p
 
 
 def test_on_pure_noise_nothing_helps(tmp_path):
-    assert sum(claims(seed, tmp_path / str(seed)) for seed in range(4)) == 0
+    assert sum(finds(seed, tmp_path / str(seed)) for seed in range(4)) == 0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_on_pure_noise_nothing_helps_in_95_of_100_searches(tmp_path):
-    assert sum(claims(seed, tmp_path / str(seed)) for seed in range(100)) <= 5
+    assert sum(finds(seed, tmp_path / str(seed)) for seed in range(100)) <= 5
 
 
 def test_what_is_kept_stays_within_the_budget_on_the_images_that_judge(tmp_path):

@@ -49,7 +49,7 @@ def searched(report: Mapping[str, Any]) -> str:
 
 
 def as_result(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The chosen recipe's test images as a run's result, against the plain probe and with its hard classes."""
+    """The chosen recipe's test images as a run's result, against the plain probe and its hard classes."""
     return {
         "test": report["chosen"]["test"],
         "versus": report["versus"],
