@@ -107,7 +107,8 @@ def make_head(method: Method, settings: TrainConfig, *, dim: int, num_classes: i
     """The head that the settings name, or the one that the method's loss takes."""
     if method.loss.spec.owns_head:
         return OwnHead(method.loss, dim)
-    kind, angular = settings.head, "etf" if method.loss.spec.fixed_head else "cosine"
+    kind: str = settings.head
+    angular = "etf" if method.loss.spec.fixed_head else "cosine"
     if kind == "auto":
         cosine = method.takes == "cosines" or settings.start == "zeroshot"
         kind = angular if cosine else method.head or "linear"

@@ -110,7 +110,7 @@ class FinetuneJob:
             seed=self.seed,
             workers=default_workers(device, processes) if s.workers is None else s.workers,
             device=device,
-            channels_last=s.channels_last,
+            channels_last=bool(s.channels_last),
         )
 
     @property
