@@ -159,7 +159,7 @@ def recipe_from(words: tuple[str, ...], flags: dict[str, Any]) -> Recipe:
     from probe.recipe import library
 
     has_file = bool(words) and "=" not in words[0]
-    content = library.content(words[0]) if has_file else {}
+    content = library.content(words[0], words[1:]) if has_file else {}
     for name, value in flags.items():
         if value is not None and value is not False:
             recipe.place(content, name.replace("__", "."), value)

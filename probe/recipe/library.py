@@ -11,6 +11,7 @@ No torch here.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,14 @@ def rows(word: str) -> list[Row]:
     return chosen
 
 
-def content(word: str) -> dict[str, Any]:
-    """The raw content of the one recipe that a word names; a whole table is refused."""
+def content(word: str, given: Sequence[str] = ()) -> dict[str, Any]:
+    """The raw content of the one recipe that a word names; a whole table is refused.
+
+    `given` are KEY=VALUE words, with which a row that needs the run of another must be told where that is.
+    """
     named = rows(word)
     if len(named) == 1 and (named[0].row is None or _found(word)[2] is not None):
+        _check_uses(named[0], {setting.partition("=")[0] for setting in given})
         return copy.deepcopy(dict(named[0].content))
     raise UserError(
         f"{word} is a table of {len(named)} rows: run one of them, {word}/{named[0].row}, "
@@ -62,22 +67,39 @@ def content(word: str) -> dict[str, Any]:
     )
 
 
+def _check_uses(row: Row, given: set[str]) -> None:
+    for parameter, other in row.uses.items():
+        if f"method.{parameter}" not in given:
+            raise UserError(
+                f"{row.name} needs the run of {row.file}/{other}: give its folder, method.{parameter}=RUN, "
+                f"or run both with `probe compare --recipes {row.name}`"
+            )
+
+
 def _found(word: str) -> tuple[Path, str, str | None]:
     """The file that a word names, what it is called, and the row in it. A file of yours comes first."""
     path, known = Path(word), shipped()
     above, _, last = word.rpartition("/")
-    if path.is_file() or path.suffix == SUFFIX:
+    if _is_there(path) or path.suffix == SUFFIX:
         return path, word, None
-    if above and Path(above).is_file():
+    if above and _is_there(Path(above)):
         return Path(above), above, last
     if word in known:
         return known[word], word, None
     if above in known:
         return known[above], above, last
     raise UserError(
-        f'cannot read recipe {word}: there is no such file, and no recipe "{word}"{nearest(word, known)}; '
-        "`probe recipes` lists those that come with the package"
+        f"cannot read recipe {word:.200}: there is no such file, and no recipe of that name"
+        f"{nearest(word, known)}; `probe recipes` lists those that come with the package"
     )
+
+
+def _is_there(path: Path) -> bool:
+    """Is there anything but a folder? What is not a readable file, `read` refuses."""
+    try:
+        return path.exists() and not path.is_dir()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def _of_file(path: Path, name: str) -> list[Row]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import Field, ValidationError
@@ -42,16 +42,17 @@ class VariantConfig(Section):
 class RowConfig(Section):
     """A row as the file writes it."""
 
-    name: str
+    name: str = Field(pattern=r"^[\w.-]+$")  # what people type
     title: str = ""  # as the paper prints it; default: the name
     method: str | dict[str, Any] = "erm"  # or one for each variant
-    settings: dict[str, Any] = Field(default_factory=dict)  # over those that the rows share
-    published: Numbers | dict[str, Numbers] = Field(
-        default_factory=list
-    )  # one for each column; or that for each variant
+    # over those that the rows share; null leaves one of those out
+    settings: dict[str, Any] = Field(default_factory=dict)
+    # one number for each column; or that for each variant
+    published: Numbers | dict[str, Numbers] = Field(default_factory=list)
     ours: tuple[str, ...] = ()
     against: str | None = None  # the row that its gains are measured against; default: erm, same settings
-    after: str | None = None  # the row whose trained network it is a second stage of (`method.first`)
+    # parameters of the method that are run folders, and the rows whose runs they are: {first: erm}
+    uses: dict[str, str] = Field(default_factory=dict)
     note: str = ""
 
 
@@ -85,7 +86,7 @@ class Row:
     published: Mapping[str, float | None] | None = None  # by column, in percent
     ours: tuple[str, ...] = ()
     against: str | None = None  # names of other rows of the table
-    after: str | None = None
+    uses: Mapping[str, str] = field(default_factory=dict)
     groups_from: str | None = None
     paper: str | None = None
     table: str | None = None  # `1a`
@@ -100,14 +101,18 @@ def is_table(content: Mapping[str, Any]) -> bool:
 
 def rows_of(content: Mapping[str, Any], name: str) -> list[Row]:
     """Every row of the table that a file holds; all mistakes are told in one line."""
+    mistakes = list(errors.unstorable(dict(content)))
     try:
         table = TableConfig.model_validate(content)
     except ValidationError as error:
-        lines = [mistake.line.removeprefix(errors.PREFIX) for mistake in errors.explained(error, TableConfig)]
-        raise UserError(f"{name}: {'; '.join(lines[: errors.TOLD])}") from None
+        mistakes += errors.explained(error, TableConfig)
+    if mistakes:
+        lines = dict.fromkeys(mistake.line.removeprefix(errors.PREFIX) for mistake in mistakes)
+        raise UserError(f"{name}: {'; '.join(list(lines)[: errors.TOLD])}")
     found = [row for variant in table.variants or (None,) for row in _rows(table, name, variant)]
     known = [row.row for row in found]
-    for given in (n for row in found for n in (row.against, row.after, row.groups_from) if n is not None):
+    named = (n for row in found for n in (row.against, row.groups_from, *row.uses.values()))
+    for given in (n for n in named if n is not None):
         if given not in known:
             raise UserError(f'{name}: there is no row "{given}"{nearest(given, [n for n in known if n])}')
     if len(set(known)) < len(known):
@@ -120,8 +125,11 @@ def _rows(table: TableConfig, name: str, variant: str | None) -> Iterator[Row]:
     own = VariantConfig() if variant is None else table.variants[variant]
     columns = own.columns or table.columns
 
-    def called(row: str | None) -> str | None:
-        return row if row is None or variant is None else f"{row}-{variant}"
+    def called(row: str) -> str:
+        return row if variant is None else f"{row}-{variant}"
+
+    def perhaps(row: str | None) -> str | None:
+        return None if row is None else called(row)
 
     for row in table.rows:
         numbers = _of_variant(row.published, variant, f"{name}/{row.name}: published")
@@ -147,9 +155,9 @@ def _rows(table: TableConfig, name: str, variant: str | None) -> Iterator[Row]:
             columns=columns,
             published=dict(zip(columns, numbers, strict=True)) if numbers else None,
             ours=(*table.ours, *row.ours),
-            against=called(row.against or table.against),
-            after=called(row.after),
-            groups_from=called(table.groups_from),
+            against=perhaps(row.against or table.against),
+            uses={key: called(other) for key, other in row.uses.items()},
+            groups_from=perhaps(table.groups_from),
             paper=table.paper,
             table=str(table.table),
             about=", ".join(filter(None, (table.title, own.title or variant or ""))),
@@ -167,10 +175,12 @@ def _of_variant(value: Any, variant: str | None, where: str) -> Any:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`, section by section; a bare word stands for a section's name."""
+    """`over` on top of `base`, section by section; a bare word stands for a section's name, null for none."""
     found = copy.deepcopy(dict(base))
     for key, value in over.items():
-        before = found.get(key)
+        before = found.pop(key, None)
+        if value is None:
+            continue
         if isinstance(value, Mapping) and isinstance(before, str):
             before = {"name": before}
         both = isinstance(value, Mapping) and isinstance(before, Mapping)

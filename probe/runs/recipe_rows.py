@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from probe.errors import UserError
 from probe.evaluation.groups import COUNT_SCHEMES
 from probe.recipe import RANKINGS, Recipe, build, library, override, place
 from probe.recipe.tables import Row
@@ -41,11 +40,12 @@ class Planned:
     why_not: str | None = None
     reference: Recipe | None = None  # what its gains are measured against; None: nothing, it is the reference
     ranks: Recipe | None = None  # the run that groups its classes; None: its own
+    uses: tuple[Recipe, ...] = ()  # whose run folders its method takes
 
     @property
     def runs(self) -> list[Recipe]:
         """Everything that the row needs, in order."""
-        return [r for r in (self.ranks, self.reference, self.recipe) if r is not None]
+        return [r for r in (*self.uses, self.ranks, self.reference, self.recipe) if r is not None]
 
 
 @dataclass(frozen=True)
@@ -122,13 +122,16 @@ class _Builder:
             reference = recipe.plain
         if reference is not None and reference.digest == recipe.digest:
             reference = None
-        return Planned(row, recipe, None, reference, self._other(row, row.groups_from))
+        used = tuple(r for name in row.uses.values() if (r := self._other(row, name)) is not None)
+        return Planned(row, recipe, None, reference, self._other(row, row.groups_from), used)
 
     def _recipe(self, row: Row) -> tuple[Recipe | None, str | None]:
         content = override(copy.deepcopy(dict(row.content)), self.settings)
-        if row.after is not None:
-            first = self._other(row, row.after)
-            place(content, "method.first", str(self.out / slug(first)) if first else row.after)
+        for parameter, name in row.uses.items():
+            other = self._other(row, name)
+            if other is None:
+                return None, f"{name}, whose run it needs, is not available"
+            place(content, f"method.{parameter}", str(self.out / slug(other)))
         why_not = self.catalogues.why_not(content)
         return (None, why_not) if why_not else (build(content), None)
 
@@ -151,10 +154,7 @@ def judged(planned: Planned, found: Mapping[str, Cell]) -> Result:
         result |= {"groups_by": planned.recipe.groups, "groups_from": ranks.folder.name}
     if reference is None or reference is own:
         return result
-    try:
-        return against(result, own.folder, reference.folder)
-    except UserError:  # other numbers of seeds: compared with nothing, which the table says
-        return result
+    return against(result, own.folder, reference.folder)
 
 
 def _done(recipe: Recipe | None, found: Mapping[str, Cell]) -> Cell | None:

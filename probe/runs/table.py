@@ -166,10 +166,13 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
 
 
 def against(result: Mapping[str, Any], folder: Path, plain: Path) -> Row:
-    """A run's result, compared with the run `plain` instead, image by image and seed by seed."""
-    predictions = [_predictions(path) for path in (folder, plain)]
-    own, erm = _paired([folder, plain], predictions)
-    eval_set = _eval_set(result, predictions[0])
+    """A run's result, compared with the run `plain` instead, image by image and seed by seed.
+
+    Where their numbers of seeds differ, as many as both have: a second stage has the first seed's network.
+    """
+    both = paired([folder, plain])
+    own, erm = both.outcomes
+    eval_set = _eval_set(result, both)
     gain = {**gain_over(own, erm, eval_set), "how": SAME, "run": plain.name}
     return {**result, "reference": summarise(erm, eval_set), "versus": gain}
 
@@ -183,7 +186,9 @@ def regrouped(result: Mapping[str, Any], folder: Path, groups: Groups) -> Row:
 
 
 def _eval_set(
-    result: Mapping[str, Any], predicted: external.ExternalPredictions, groups: Groups | None = None
+    result: Mapping[str, Any],
+    predicted: Paired | external.ExternalPredictions,
+    groups: Groups | None = None,
 ) -> EvaluationSet:
     """The test images of a result, with its own groups or others, and with its training counts."""
     names = predicted.class_names

@@ -177,13 +177,15 @@ def test_rows_may_name_what_they_are_compared_with_and_what_ranks_their_classes(
 def test_second_stages_start_from_the_run_of_the_row_before(tmp_path, monkeypatch):
     (tmp_path / "t.yaml").write_text(
         "paper: P\ntable: 3\ntitle: T\ncolumns: [overall]\nsettings: {solver: sgd}\n"
-        "rows:\n- {name: first}\n- {name: second, method: jtt, after: first}\n"
+        "rows:\n- {name: first}\n- {name: second, method: jtt, uses: {first: first}}\n"
     )
     monkeypatch.setattr("probe.runs.availability._method", lambda method: None)
     first, second = RecipeRows.named([str(tmp_path / "t.yaml")], [], tmp_path / "runs").planned
     from probe.runs.naming import slug
 
     assert second.recipe.method.params == {"first": str(tmp_path / "runs" / slug(first.recipe))}
+    (alone,) = RecipeRows.named([str(tmp_path / "t.yaml" / "second")], [], tmp_path / "runs").planned
+    assert alone.runs[0].digest == first.recipe.digest  # which is run before it
 
 
 @pytest.mark.parametrize(

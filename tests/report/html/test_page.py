@@ -1,5 +1,6 @@
 """The page in a real browser: it stays inside its file, answers clicks and keys, and keeps names as text."""
 
+import json
 import time
 
 import pytest
@@ -221,3 +222,17 @@ def test_a_thousand_classes_stay_usable(browser, simulate, tmp_path):
     browser.run("document.querySelectorAll('#classes th button')[0].click()")
     assert time.perf_counter() - begin < 2
     assert browser.console == []
+
+
+def test_all_methods_of_the_accuracy_curve_share_one_order_of_classes(written):
+    from probe.report.charts.results import accuracy_curve, classes_by_ease
+
+    result = written[1]
+    places = {}
+    for rank, name, _, method in accuracy_curve(result).rows:
+        places.setdefault(method, {})[rank] = name
+    assert len(places) == 2
+    assert len({json.dumps(order) for order in places.values()}) == 1
+    assert list(places["erm"].values()) == classes_by_ease(result)
+    alone = [row[2] for row in accuracy_curve({**result, "reference": None, "versus": None}).rows]
+    assert alone == sorted(alone, reverse=True)

@@ -141,3 +141,19 @@ def test_every_group_has_a_shade_of_its_own(number):
     )
     bars = re.findall(r'aria-roledescription="bar"[^>]*fill="([^"]+)"', svg)
     assert len(bars) == len(set(bars)) == number
+
+
+def test_numbers_are_never_cut_at_eighty_columns():
+    """Groups of your own can be many, and gains large: what does not fit is printed below."""
+    names = ["overall", *(f"group number {i}" for i in range(6))]
+    wide = [statistic(0.123, -0.456, clear=True) for _ in names]
+    rows = [
+        {**row("pets", "a-backbone-with-a-long-name", "dbm(margin=0.2, tau=0.5)-finetune"), "run": "r"},
+    ]
+    rows[0]["statistics"] = dict(zip(names, wide, strict=True))
+    comparison = comparing.assemble(rows, "erm")
+    console = Console(width=80, record=True, file=io.StringIO())
+    comparison_terminal.show(comparison, "runs/compare-1a2b", console)
+    text = console.export_text()
+    assert text.count("12.3 (−45.6*)") == len(names)
+    assert max(map(len, text.splitlines())) <= 80
