@@ -47,7 +47,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SPLIT := import os, shlex, sys; os.execv(sys.argv[1], sys.argv[1:] + shlex.split(os.environ["ARGS"]))
 WITH_ARGS := $(BIN)/python -c '$(SPLIT)'
 
-.PHONY: probe finetune compare improve setup locked lock audit test test-slow torture lint docs bench clean
+.PHONY: probe finetune compare improve setup locked lock audit test test-slow torture lint docs bench sanity clean
 .DEFAULT_GOAL := probe
 
 probe: $(READY)
@@ -115,6 +115,10 @@ docs: .venv-docs/.ready
 
 bench: $(READY)
 	$(WITH_ARGS) $(BIN)/python -m benchmarks
+
+# Does every method of the catalogue train, by every way to a head? A table; fails where one does not.
+sanity: $(READY)
+	$(WITH_ARGS) $(BIN)/python -m benchmarks.sanity
 
 clean:
 	rm -rf .venv .venv-audit .venv-docs site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -39,7 +39,8 @@ def parameters(rows: list[Any]) -> list[str]:
     lines = ["| name | parameter | default | allowed | meaning |", "|---|---|---|---|---|"]
     for row in rows:
         for p in row.parameters:
-            lines.append(f"| `{row.name}` | `{p.name}` | {_value(p.default)} | {_allowed(p)} | {p.says} |")
+            default = _value(p.default) + ("" if p.whole_set is None else f", in runs {_value(p.whole_set)}")
+            lines.append(f"| `{row.name}` | `{p.name}` | {default} | {_allowed(p)} | {p.says} |")
         if not row.parameters:
             lines.append(f"| `{row.name}` | none | | | |")
     return lines

@@ -74,6 +74,7 @@ class Spec:
         }
 
 
+OPTION_B = "1 x 1 convolutions as shortcuts"
 TIMM_FILES = ("model.safetensors", "pytorch_model.bin")
 OPEN_CLIP_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 
@@ -199,9 +200,25 @@ ROWS = (
     _effnet(2, 260, "9656183e"),
     _cifar("cifar-resnet20", "resnet20", 64, "0.27 M parameters"),
     _cifar("cifar-resnet32", "resnet32", 64, "0.46 M parameters"),
+    _cifar("cifar-resnet44", "resnet44", 64, "0.66 M parameters"),
+    _cifar("cifar-resnet56", "resnet56", 64, "0.85 M parameters"),
+    _cifar("cifar-resnet110", "resnet110", 64, "1.7 M parameters"),
+    _cifar("cifar-resnet20-b", "resnet20-b", 64, f"{OPTION_B}, 0.27 M parameters"),
+    _cifar("cifar-resnet32-b", "resnet32-b", 64, f"{OPTION_B}, 0.46 M parameters"),
+    _cifar("cifar-resnet44-b", "resnet44-b", 64, f"{OPTION_B}, 0.66 M parameters"),
+    _cifar("cifar-resnet56-b", "resnet56-b", 64, f"{OPTION_B}, 0.85 M parameters"),
+    _cifar("cifar-resnet110-b", "resnet110-b", 64, f"{OPTION_B}, 1.7 M parameters"),
+    _cifar("cifar-resnet50", "resnet50", 2048, "bottleneck blocks, 23.5 M parameters"),
     _cifar("cifar-preact20", "preact20", 64, "pre-activation, 0.27 M parameters"),
     _cifar("cifar-preact32", "preact32", 64, "pre-activation, 0.46 M parameters"),
+    _cifar("cifar-preact20-b", "preact20-b", 64, f"pre-activation, {OPTION_B}, 0.27 M parameters"),
+    _cifar("cifar-preact32-b", "preact32-b", 64, f"pre-activation, {OPTION_B}, 0.46 M parameters"),
     _cifar("wrn-22-10", "wrn-22-10", 640, "wide residual network, 26.8 M parameters"),
+    _cifar("wrn-28-10", "wrn-28-10", 640, "wide residual network, 36.5 M parameters"),
+    _cifar("wrn-34-10", "wrn-34-10", 640, "wide residual network, 46.2 M parameters"),
+    _cifar("wrn-22-10-dropout", "wrn-22-10-dropout", 640, "the same with dropout 0.3"),
+    _cifar("wrn-28-10-dropout", "wrn-28-10-dropout", 640, "the same with dropout 0.3"),
+    _cifar("wrn-34-10-dropout", "wrn-34-10-dropout", 640, "the same with dropout 0.3"),
 )
 
 OPEN_ROWS = (

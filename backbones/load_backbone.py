@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from backbones import catalogue, reading
 from backbones.errors import UserError, nearest, reason
 from backbones.quiet import quietly
+from backbones.sources import SCRATCH, Scratch
 
 if TYPE_CHECKING:
     import torch
@@ -40,8 +42,9 @@ def load(
 ) -> Backbone:
     """Load a backbone by name, frozen and in evaluation mode, with every weight accounted for.
 
-    `weights` is a local file or folder in the family's format, instead of the registered source; `tap` is
-    where features are taken (`Spec.taps`); `image_size` is the side of the square input.
+    `weights` is a local file or folder in the family's format, instead of the registered source, or
+    "scratch": the architecture with random weights (a folder of that name is "./scratch"); `tap` is where
+    features are taken (`Spec.taps`); `image_size` is the side of the square input.
     A net without weights draws them from `seed` and its name, whatever the state of torch's own generator,
     which is left as it was: the same call gives the same net and the same fingerprint.
     Call `.requires_grad_(True)` to train it.
@@ -53,7 +56,8 @@ def load(
         raise UserError(f'{name} has no tap "{tap}"{nearest(tap, spec.taps)}')
     if image_size is not None and image_size < 1:
         raise UserError(f"image_size must be a positive number of pixels, not {image_size}")
-    path = weights_path(spec, weights)  # before the heavy imports: offline users learn it at once
+    spec = untrained(spec) if weights == SCRATCH else spec
+    path = weights_path(spec, weights)  # before the heavy imports: offline users learn it
 
     from backbones.backbone import Backbone
 
@@ -62,6 +66,19 @@ def load(
         build = _from_outside if from_outside(spec) else _built_in
         parts = build(spec, path, tap=tap, image_size=image_size)
         return Backbone(name, parts, augmentation=spec.augmentation).to(place)
+
+
+BUILDS_UNTRAINED = ("timm", "effnet", "cifar")  # families whose architectures are known without a file
+
+
+def untrained(spec: catalogue.Spec) -> catalogue.Spec:
+    """The same row without weights."""
+    if spec.family not in BUILDS_UNTRAINED and not isinstance(spec.source, Scratch):
+        raise UserError(
+            f"{spec.name} cannot be built without its weights; to train from scratch use timm:<name>, "
+            "such as timm:resnet50, or a cifar- net"
+        )
+    return replace(spec, source=Scratch())
 
 
 def from_outside(spec: catalogue.Spec) -> bool:
@@ -108,6 +125,8 @@ def _drawing_from(name: str, seed: int) -> Iterator[None]:
 
 def weights_path(spec: catalogue.Spec, weights: str | Path | None) -> Path | None:
     """The weights on this machine; None for a net without any, or a name that a library resolves."""
+    if weights == SCRATCH:
+        return None
     if weights is None and spec.open:
         folder = reading.expanded(spec.architecture)
         return folder if folder.is_dir() else None

@@ -20,6 +20,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from backbones import hub, reading
 from backbones.errors import UserError
 
+SCRATCH = "scratch"  # instead of a path: the architecture without any weights
 LOCAL_COPY = "give a local copy with --weights PATH (weights=PATH in Python)"
 
 

@@ -16,9 +16,9 @@ from backbones.torchvision_ops import ensure_torchvision
 TIMM_STEM = "conv_stem.weight"  # the first key of timm's layout
 
 
-def load(spec: Spec, weights: Path, *, tap: str | None, image_size: int | None) -> Parts:
+def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int | None) -> Parts:
     """The package's file by default; any file in its or in timm's layout, that file's folder, or timm's."""
-    if (weights / "config.json").is_file():
+    if weights is None or (weights / "config.json").is_file():
         return timm_family.load(spec, weights, tap=tap, image_size=image_size)
     file = the_weights_file(weights)
     state = read_state(file)

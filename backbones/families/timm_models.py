@@ -19,7 +19,7 @@ from backbones.backbone import Parts
 from backbones.catalogue import TIMM_FILES, Spec, closest
 from backbones.errors import UserError, nearest
 from backbones.preprocess import Preprocessing, check_patches
-from backbones.sources import LOCAL_COPY, Hub, Url, checksum_in_name
+from backbones.sources import LOCAL_COPY, Hub, Scratch, Url, checksum_in_name
 from backbones.state_dict import folder_file, read_state, strictly, without_initialisation
 from backbones.torchvision_ops import ensure_torchvision
 
@@ -27,7 +27,12 @@ FOLDER_FILES = (*TIMM_FILES, "pytorch_model.pth", "model.pth")
 
 
 def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int | None) -> Parts:
-    """Any timm model; `weights` is a state dict or a folder with timm's `config.json`."""
+    """Any timm model; `weights` is a state dict or a folder with timm's `config.json`.
+
+    A row whose source is `Scratch` is built with timm's own initialisation, drawn from torch's generator.
+    """
+    if weights is None and isinstance(spec.source, Scratch):
+        return _untrained(spec, _known(spec.architecture), image_size)
     if weights is not None and weights.is_dir():
         architecture = _of_folder(spec, weights)
         name, file = f"local-dir:{weights}", folder_file(weights, FOLDER_FILES)
@@ -46,9 +51,8 @@ def build(
 
     state = {key: value for key, value in state.items() if not key.startswith(spec.ignored)}
     config = _config(name)
-    size = image_size or (spec.preprocessing.size if spec.preprocessing else None)
     classes = _classes(state, config)
-    options: dict[str, Any] = {"img_size": size} if size and config.get("fixed_input_size") else {}
+    size, options = _input_size(spec, config, image_size)
     overlay = {"state_dict": state, "source": "timm", "num_classes": classes}
     try:
         with strictly(what), without_initialisation():
@@ -57,6 +61,34 @@ def build(
             )
     except AssertionError as error:
         raise UserError(f"{spec.name} cannot take {size} x {size} images: {error}") from error
+    standardise = spec.standardise or config.get("tag") == "mae"
+    return _parts(spec, model, size, architecture=architecture, source=str(what), standardise=standardise)
+
+
+def _untrained(spec: Spec, architecture: str, image_size: int | None) -> Parts:
+    """The timm model of this name as timm initialises it."""
+    import timm
+
+    size, options = _input_size(spec, _config(architecture), image_size)
+    try:
+        model: Any = timm.create_model(architecture, pretrained=False, **options)
+    except AssertionError as error:
+        raise UserError(f"{spec.name} cannot take {size} x {size} images: {error}") from error
+    return _parts(spec, model, size, architecture=architecture, source=str(spec.source), standardise=False)
+
+
+def _input_size(
+    spec: Spec, config: dict[str, Any], image_size: int | None
+) -> tuple[int | None, dict[str, Any]]:
+    """The side of the input, None for timm's own, and what tells timm of it where a net's size is fixed."""
+    size = image_size or (spec.preprocessing.size if spec.preprocessing else None)
+    return size, {"img_size": size} if size and config.get("fixed_input_size") else {}
+
+
+def _parts(
+    spec: Spec, model: Any, size: int | None, *, architecture: str, source: str, standardise: bool
+) -> Parts:
+    """The model without its classifier, and its numbers."""
     model.reset_classifier(0)
     patch = getattr(getattr(model, "patch_embed", None), "patch_size", None)
     check_patches(spec.name, size, patch[0] if patch else None)
@@ -66,8 +98,8 @@ def build(
         tap="pooled",
         preprocessing=_numbers(spec, model, size),
         architecture=architecture,
-        source=str(what),
-        standardise=spec.standardise or config.get("tag") == "mae",
+        source=source,
+        standardise=standardise,
     )
 
 

@@ -40,7 +40,12 @@ GROUPS_HELP = (
 # Flags of `probe run` that set one key of the recipe: (flag, key, help, further arguments).
 RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("--backbone", "backbone.name", "The backbone to probe; see `probe backbones`.", {}),
-    ("--weights", "backbone.weights", "A local file or folder instead of the registered weights.", {}),
+    (
+        "--weights",
+        "backbone.weights",
+        "A local file or folder instead of the registered weights; scratch: none.",
+        {},
+    ),
     ("--tap", "backbone.tap", "Where features are taken from (CLIP: projected or pooled).", {}),
     (
         "--image-size",

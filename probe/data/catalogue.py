@@ -37,7 +37,8 @@ LONG_TAIL = "-lt"  # "<name>-lt" is the long-tailed version of a registered data
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """One registered data set. Its images come from one place: `hub`, `folder` or `read`."""
+    """One registered data set. Its images come from one place: `hub`, `folder`, `read`, or a local copy that
+    its `lists` name."""
 
     name: str
     title: str
@@ -52,7 +53,10 @@ class DatasetSpec:
     image: tuple[str, ...] = ("image",)  # column hints, tried in this order
     label: tuple[str, ...] = ("label",)
     splits: Mapping[str, str] = field(default_factory=dict)  # our split -> the hub's name, where they differ
+    lists: Mapping[str, str] = field(default_factory=dict)  # our split -> its list file, "path label" a line
+    left_out: tuple[str, ...] = ()  # splits of `sizes` that are checked, and neither trained nor tested on
     templates: tuple[str, ...] = ANY_PHOTO  # zero-shot prompts; {} is the class name
+    imagenet_prompts: bool = False  # names and templates of zero-shot prompts are CLIP's for ImageNet
     licence: str = "not stated"
     note: str = ""
 
@@ -60,8 +64,13 @@ class DatasetSpec:
         """Raise where a row makes no sense: rows also come from other packages."""
         problems = {
             "its name is not one word of letters, digits, dots and dashes": not NAME.fullmatch(self.name),
-            f"{LONG_TAIL} at the end of a name asks for a long-tailed version": self.name.endswith(LONG_TAIL),
-            "give one of hub, folder and read": sum(map(bool, (self.hub, self.folder, self.read))) != 1,
+            f"{LONG_TAIL} at the end of a name asks for a long-tailed version": (
+                self.name.endswith(LONG_TAIL) and not self.lists
+            ),
+            "give one of hub, folder, read and lists": (
+                sum(map(bool, (self.hub, self.folder, self.read, self.lists))) != 1
+            ),
+            "lists has a file for each of its sizes": bool(self.lists) and set(self.lists) != set(self.sizes),
             "sizes are those of train and test, and of val where there is one": not (
                 {"train", "test"} <= set(self.sizes) <= {"train", "val", "test"}
             ),
@@ -75,6 +84,8 @@ class DatasetSpec:
     @property
     def source(self) -> str:
         """Where the images come from, for people."""
+        if self.lists:
+            return f"a local copy, and {', '.join(self.lists.values())}"
         if self.read is None:
             return str(self.hub or self.folder)
         return "embedded" if self.reader_name.startswith("probe.") else f"read by {self.reader_name}"
@@ -90,6 +101,17 @@ class DatasetSpec:
         """Plain values for a listing or JSON."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("folder", "read")}
         return {**values, "source": self.source}
+
+
+BALANCED_VAL = (
+    "its balanced validation list is checked and left out: what learns from train learns from val too, which "
+    "would fill the tail"
+)
+
+
+def _lists(start: str, *splits: str) -> dict[str, str]:
+    """The authors' list files; the last split is the one that is tested on."""
+    return {"test" if name == splits[-1] else name: f"{start}_{name}.txt" for name in splits}
 
 
 ROWS = (
@@ -204,8 +226,39 @@ ROWS = (
         hub="ILSVRC/imagenet-1k",
         revision="49e2ee26f3810fb5a7536bbf732a7b07389a47b5",
         splits={"test": "validation"},
+        imagenet_prompts=True,
         licence="research only, gated",
         note="tested on the official validation split: the hub's own `test` has no labels",
+    ),
+    DatasetSpec(
+        name="imagenet-lt",
+        title="ImageNet-LT (Liu et al. 2019)",
+        classes=1000,
+        sizes={"train": 115_846, "val": 20_000, "test": 50_000},
+        lists=_lists("ImageNet_LT", "train", "val", "test"),
+        imagenet_prompts=True,
+        left_out=("val",),
+        licence="research only",
+        note=BALANCED_VAL,
+    ),
+    DatasetSpec(
+        name="places-lt",
+        title="Places-LT (Liu et al. 2019)",
+        classes=365,
+        sizes={"train": 62_500, "val": 7_300, "test": 36_500},
+        lists=_lists("Places_LT", "train", "val", "test"),
+        left_out=("val",),
+        licence="research only",
+        note=BALANCED_VAL,
+    ),
+    DatasetSpec(
+        name="inat2018",
+        title="iNaturalist 2018",
+        classes=8142,
+        sizes={"train": 437_513, "test": 24_426},
+        lists=_lists("iNaturalist18", "train", "val"),
+        licence="research only",
+        note="tested on the official validation images, three of each class",
     ),
     DatasetSpec(
         name="cub",

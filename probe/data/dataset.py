@@ -112,6 +112,12 @@ class Dataset:
     by_name: dict[str, Split]
     source: str  # where it was read: a folder, or hub id @ revision
     note: str = ""
+    prompt_names: tuple[str, ...] = ()  # what prompts call the classes, where that is not their names
+
+    @property
+    def names_in_prompts(self) -> tuple[str, ...]:
+        """K names that stand for {} in templates."""
+        return self.prompt_names or self.class_names
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ def load(
     name_or_path: str | Path,
     *,
     root: str | Path | None = None,
+    list_files: str | Path | None = None,
     revision: str | None = None,
     imbalance: float | None = None,
     profile: str = "exp",
@@ -33,6 +34,8 @@ def load(
 
     root       a local copy of a registered data set (image folder or parquet); its metric, prompts and
                official sizes stay those of the name
+    list_files a folder of list files ("path label" a line), which say what of `root`, or of the image folder,
+               is in which split; for sets that are published so it is `root` itself where not given
     revision   another commit, branch or tag of the hub's repository
     imbalance  make train and val long-tailed, `profile` "exp" or "step"; "<name>-lt" means 100
     cache      where file lists of the hub and digests of unchanged files are kept, if not in the usual cache
@@ -40,18 +43,27 @@ def load(
     >>> load("pets"); load("my/photos"); load("cifar100-lt"); load("cifar10", root="copies/cifar10")
     """
     name = str(name_or_path)
-    if name.endswith(LONG_TAIL) and catalogue.find(name.removesuffix(LONG_TAIL)):
-        name = name.removesuffix(LONG_TAIL)
+    base = name.removesuffix(LONG_TAIL)
+    if base != name and catalogue.find(name) is None and catalogue.find(base):
+        name = base
         imbalance = DEFAULT_IMBALANCE if imbalance is None else imbalance
-    data = _whole(name, root, revision, cache)
+    data = _whole(name, root, list_files, revision, cache)
     if imbalance is None:
         return data
+    if (row := catalogue.find(name)) is not None and row.lists:
+        raise UserError(f"{name} has the class sizes of its lists; leave out imbalance {imbalance:g}")
     from probe.data.longtail import long_tailed
 
     return long_tailed(data, imbalance, profile, seed)
 
 
-def _whole(name: str, root: str | Path | None, revision: str | None, cache: str | Path | None) -> Dataset:
+def _whole(
+    name: str,
+    root: str | Path | None,
+    list_files: str | Path | None,
+    revision: str | None,
+    cache: str | Path | None,
+) -> Dataset:
     row = catalogue.find(name)
     folder = expanded(name)
     hub = HUB_ID.fullmatch(name)
@@ -64,6 +76,8 @@ def _whole(name: str, root: str | Path | None, revision: str | None, cache: str 
         raise UserError(
             f'revision {revision} is one of the hub\'s, and "{name}" is read from here; leave it out'
         )
+    if (row is not None and row.lists) or list_files is not None:
+        return _listed(name, row, root, list_files, cache)
     if row is not None:
         return _registered(row, root, revision, cache)
     if folder.exists():
@@ -84,6 +98,29 @@ def _registered(
         return _local(row.name, row, expanded(root or row.folder or ""), cache)
     assert row.hub is not None
     return _from_hub(row.name, row, row.hub, None, revision or row.revision, cache)
+
+
+def _listed(
+    name: str,
+    row: DatasetSpec | None,
+    root: str | Path | None,
+    list_files: str | Path | None,
+    cache: str | Path | None,
+) -> Dataset:
+    """Images that list files name, of a local copy (`root`) or, without a row, of the folder `name`."""
+    from probe.data.sources import list_files as source
+
+    if row is not None and not row.lists:
+        raise UserError(f"{name} is not read from list files; leave out data.list_files, or give the folder")
+    if row is not None and root is None:
+        raise UserError(
+            f"{name} is read from a local copy: give data.root=FOLDER, the folder of its images, and "
+            f"data.list_files=FOLDER, that of {', '.join(row.lists.values())}"
+        )
+    folder = _folder(expanded(root or name))
+    lists = folder if list_files is None else _folder(expanded(list_files))
+    splits = source.read(folder, lists, row.lists if row else {}, cache=cache)
+    return _dataset(name if row else folder.resolve().name, row, splits, f"{folder}, lists of {lists}")
 
 
 def _call_reader(row: DatasetSpec) -> dict[str, Split]:
@@ -110,10 +147,14 @@ def _call_reader(row: DatasetSpec) -> dict[str, Split]:
 
 
 def _local(name: str, row: DatasetSpec | None, folder: Path, cache: str | Path | None) -> Dataset:
+    return _dataset(name, row, _read(row, _folder(folder), None, cache), str(folder))
+
+
+def _folder(folder: Path) -> Path:
     if not folder.is_dir():
         problem = "is a file, not a folder" if folder.exists() else "does not exist"
         raise UserError(f"the data folder {folder} {problem}; give a folder with train and test in it")
-    return _dataset(name, row, _read(row, folder, None, cache), str(folder))
+    return folder
 
 
 def _read(
@@ -165,11 +206,19 @@ def _dataset(name: str, row: DatasetSpec | None, splits: dict[str, Split], sourc
     _check_splits(splits, source)
     if row is not None:
         _check_official(row, splits)
+        splits = {split: found for split, found in splits.items() if split not in row.left_out}
+    class_names = splits["train"].class_names
+    prompt_names, templates = (), row.templates if row else ANY_PHOTO
+    if row is not None and row.imagenet_prompts:
+        from probe.data import imagenet_prompts
+
+        prompt_names, templates = imagenet_prompts.read(class_names)
     return Dataset(
         name=name,
-        class_names=splits["train"].class_names,
+        class_names=class_names,
         metric=row.metric if row else "accuracy",
-        templates=row.templates if row else ANY_PHOTO,
+        templates=templates,
+        prompt_names=prompt_names,
         by_name=splits,
         source=source,
         note=row.note if row else "",

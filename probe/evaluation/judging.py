@@ -29,6 +29,7 @@ METRICS = {
     "mean_per_class": "mean-per-class",
 }  # what `auto` means, by a data set's metric
 EQUAL = 9  # decimals beyond which two scores differ by rounding only
+DOUBT = 0.001  # the level at which predictions are better than chance; with any signal they are far beyond
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,17 @@ class Judge:
         weights = [np.bincount(cells, self.weights(name), minlength=number) for name in statistics]
         found = significance.estimates(moments, np.stack(weights))
         return {name: summary.gain(found, i) for i, name in enumerate(statistics)}
+
+    def above_chance(self, correct: NDArray[np.bool_]) -> bool:
+        """Is the mean per class beyond doubt (99.9 %) above 1 / K, which any constant answer has?
+
+        Where it is not, more right answers in some classes only mean that these are answered more often.
+        """
+        right = correct[None].astype(np.int8)
+        moments = significance.class_moments(right, self.labels, self.num_classes, significance.ACCURACY)
+        present = moments.n > 0
+        found = significance.estimates(moments, (present / present.sum())[None])
+        return bool(found.interval(DOUBT)[0, 0] > 1 / present.sum())
 
     def scores(self, correct: NDArray[np.bool_]) -> dict[str, float]:
         """Every statistic that has an image, by name."""

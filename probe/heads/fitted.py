@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling, blocks_of
+from probe.core.whitening import Whitening
 from probe.errors import UserError
 from probe.system import checksums
 from probe.system.atomic import write_atomic
@@ -92,7 +93,10 @@ def _linear(head: FittedHead, features: Tensor) -> Tensor:
 
 def _cosine(head: FittedHead, features: Tensor) -> Tensor:
     weight = head.tensors["weight"]
-    return head.settings["scale"] * F.normalize(features.to(weight), dim=1) @ F.normalize(weight, dim=1).T
+    features = features.to(weight)
+    if "whitening.matrix" in head.tensors:
+        features = Whitening(head.tensors["whitening.mean"], head.tensors["whitening.matrix"])(features)
+    return head.settings["scale"] * F.normalize(features, dim=1) @ F.normalize(weight, dim=1).T
 
 
 def _adapter(head: FittedHead, features: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from probe.core.whitening import Whitening
 from probe.errors import UserError, nearest
 
 
@@ -40,6 +41,11 @@ class Head(nn.Module, ABC):
     def __init__(self, dim: int, num_classes: int) -> None:
         super().__init__()
         self.dim, self.num_classes = dim, num_classes
+
+    @property
+    def classifier(self) -> Head:
+        """The head that gives the scores: itself, or the one behind an adapter."""
+        return self
 
     @abstractmethod
     def scores(self, embedded: Tensor, takes: str = "logits") -> Tensor:
@@ -107,7 +113,36 @@ class Linear(Head):
             self.bias.zero_()
 
 
-class Cosine(Head):
+class AngleHead(Head, ABC):
+    """A head of angles between class vectors and features, raw or whitened (`probe.core.whitening`)."""
+
+    weight: Tensor
+    mean: Tensor | None  # D; both None: angles between raw features
+    matrix: Tensor | None  # D x D
+
+    def __init__(self, dim: int, num_classes: int) -> None:
+        super().__init__(dim, num_classes)
+        self.register_buffer("mean", None)
+        self.register_buffer("matrix", None)
+
+    def whiten(self, by: Whitening) -> None:
+        """From now on measure angles between whitened features; the class vectors stay as they are."""
+        self.mean, self.matrix = by.mean.to(self.weight), by.matrix.to(self.weight)
+
+    def seen(self, embedded: Tensor) -> Tensor:
+        """N x D features, or means of such, in the coordinates of the class vectors."""
+        if self.mean is None or self.matrix is None:
+            return embedded
+        return Whitening(self.mean, self.matrix)(embedded)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that the angles depend on, as `probe.heads.fitted` names it."""
+        if self.mean is None or self.matrix is None:
+            return {"weight": self.weight}
+        return {"weight": self.weight, "whitening.mean": self.mean, "whitening.matrix": self.matrix}
+
+
+class Cosine(AngleHead):
     """scale x cos(w_k, h), no bias; the scale is fixed, or learned through its logarithm."""
 
     sized = False  # only the directions of its weights matter
@@ -126,15 +161,15 @@ class Cosine(Head):
         return self.log_scale.exp()
 
     def scores(self, embedded: Tensor, takes: str = "logits") -> Tensor:
-        cosines = F.linear(F.normalize(embedded, dim=1), F.normalize(self.weight, dim=1))
+        cosines = F.linear(F.normalize(self.seen(embedded), dim=1), F.normalize(self.weight, dim=1))
         return cosines if takes == "cosines" else self.scale.to(cosines) * cosines
 
     def plain(self) -> PlainHead:
-        return PlainHead("cosine", {"weight": self.weight}, {"scale": float(self.scale)})
+        return PlainHead("cosine", self.tensors(), {"scale": float(self.scale)})
 
     @torch.no_grad()
     def start_from_means(self, means: Tensor) -> None:
-        self.weight.copy_(F.normalize(self._vectors(means), dim=1))
+        self.weight.copy_(F.normalize(self.seen(self._vectors(means)), dim=1))
 
     @torch.no_grad()
     def start_from_text(self, embeddings: Tensor, logit_scale: float) -> None:
@@ -142,14 +177,12 @@ class Cosine(Head):
         self.log_scale.fill_(math.log(logit_scale))
 
 
-class ETF(Head):
+class ETF(AngleHead):
     """A fixed simplex: K unit rows with cosine -1/(K - 1) between any two. Only what precedes it can learn.
 
     M = sqrt(K/(K-1)) E V^T with E (K x (K-1)) an orthonormal basis of the vectors that sum to 0, and V
     (D x (K-1)) random orthonormal columns, so D >= K - 1 is enough.
     """
-
-    weight: Tensor
 
     def __init__(self, dim: int, num_classes: int, *, scale: float = 30.0, seed: int = 0) -> None:
         super().__init__(dim, num_classes)
@@ -166,11 +199,11 @@ class ETF(Head):
         self.register_buffer("weight", simplex.to(torch.get_default_dtype()))
 
     def scores(self, embedded: Tensor, takes: str = "logits") -> Tensor:
-        cosines = F.linear(F.normalize(embedded, dim=1), self.weight)
+        cosines = F.linear(F.normalize(self.seen(embedded), dim=1), self.weight)
         return cosines if takes == "cosines" else self.scale * cosines
 
     def plain(self) -> PlainHead:
-        return PlainHead("cosine", {"weight": self.weight}, {"scale": self.scale})
+        return PlainHead("cosine", self.tensors(), {"scale": self.scale})
 
 
 class Adapter(Head):
@@ -190,6 +223,10 @@ class Adapter(Head):
         nn.init.zeros_(self.up.weight)
         nn.init.zeros_(self.up.bias)
         self.head = make(head, dim, num_classes, **params)
+
+    @property
+    def classifier(self) -> Head:
+        return self.head
 
     def embed(self, features: Tensor) -> Tensor:
         return features + self.up(F.relu(self.down(features)))

@@ -86,12 +86,18 @@ class ArcFace(Angular):
 class SphereFace(Angular):
     """(-1)^k cos(m theta) - 2k on theta in [k pi/m, (k+1) pi/m]: falls over the whole half circle.
 
-    cos(m theta) is the Chebyshev polynomial T_m of the cosine, so its derivative is finite everywhere.
+    cos(m theta) is the Chebyshev polynomial T_m of the cosine, so its derivative is finite everywhere. With
+    `blend` b it is mixed with the plain cosine, (psi + b cos) / (1 + b): the lambda that the paper's training
+    lowers to 5, without which the term is too steep to follow. In a training b comes down over the warm-up.
     """
 
-    def __init__(self, classes: ClassInfo, *, margin: int = 4, scale: float = 30.0) -> None:
+    ramps = True
+
+    def __init__(
+        self, classes: ClassInfo, *, margin: int = 4, scale: float = 30.0, blend: float = 0.0
+    ) -> None:
         super().__init__(classes, scale=scale)
-        self.margin = int(margin)
+        self.margin, self.blend = int(margin), blend
 
     def psi(self, cosine: Tensor, targets: Tensor, cosines: Tensor) -> Tensor:
         m = self.margin
@@ -100,7 +106,8 @@ class SphereFace(Angular):
             before, chebyshev = chebyshev, 2 * cosine * chebyshev - before
         angle = cosine.detach().clamp(-1, 1).acos()
         k = torch.floor(m * angle / math.pi).clamp(max=m - 1)
-        return (1 - 2 * (k % 2)) * chebyshev - 2 * k
+        psi = (1 - 2 * (k % 2)) * chebyshev - 2 * k
+        return cosine + self.strength / (1 + self.blend) * (psi - cosine)
 
 
 class DBM(Angular):

@@ -109,6 +109,7 @@ class Loss(StatisticsModule, ABC):
     ramps = False  # does its own term grow from nothing over the warm-up? See `set_strength`
     gives_logits = False  # is it the plain mean of the cross-entropy of `margin_logits`?
     asks_for_pass = False  # does it look at the whole training set after each epoch? See `see_all`
+    ramp = 0.0  # part of a training over which it does, where that is longer than the warm-up
     degenerate_remark = "every class is treated alike, so it cannot differ from cross-entropy"
 
     def __init__(self, classes: ClassInfo) -> None:
@@ -160,7 +161,7 @@ class Loss(StatisticsModule, ABC):
         """Start from these statistics, the wanted ones; called before a training's first step."""
 
     def set_strength(self, fraction: float) -> None:
-        """How much of its own term acts, 0 to 1: a training loop raises it over its warm-up."""
+        """How much of its own term acts, 0 to 1: a training loop raises it over its warm-up, or `ramp`."""
         self.strength = fraction if self.ramps else 1.0
 
     def start_epoch(self, epoch: int, epochs: int) -> None:

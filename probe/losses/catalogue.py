@@ -19,6 +19,16 @@ from probe.losses.spec import FEATURE_SIZE, HELD_OUT_FREQUENCY, LossSpec, Parame
 CAO19 = "Cao et al., Learning Imbalanced Datasets with LDAM Loss, NeurIPS 2019"
 COSINE = "acts, but a cosine head is not convex: train it by SGD"
 SCALE = Parameter("scale", 30.0, "factor on the cosines before the softmax", 1e-6)
+RAMP = Parameter(
+    "ramp", 0.0, "part of a training over which it grows out of cross-entropy", 0, 1, whole_set=0.5
+)
+BY_VARIANCE = Parameter(
+    "scale",
+    "none",
+    "unit of squared distances: none takes them as they are, spread: 2 sbar, total: twice the total variance",
+    choices=("none", "spread", "total"),
+    whole_set="total",
+)
 
 # fmt: off
 LOSSES: tuple[LossSpec, ...] = (
@@ -36,13 +46,14 @@ LOSSES: tuple[LossSpec, ...] = (
     LossSpec(
         "gce", "generalised cross-entropy", "Zhang and Sabuncu, Generalized Cross Entropy Loss, NeurIPS 2018",
         "modulated:GCE",
-        (Parameter("q", 0.7, "towards 0 is cross-entropy, 1 is 1 - p", 1e-6, 1),),
-        soft_targets=True,
+        (Parameter("q", 0.7, "towards 0 is cross-entropy, 1 is 1 - p", 1e-6, 1), RAMP),
+        soft_targets=True, version=2,
     ),
     LossSpec(
         "dual-focal", "dual focal loss", "Tao et al., Dual Focal Loss for Calibration, ICML 2023",
         "modulated:DualFocal",
-        (Parameter("gamma", 5.0, "power of 1 - p_y + p_j, p_j the next probability below p_y", 0),),
+        (Parameter("gamma", 5.0, "power of 1 - p_y + p_j, p_j the next probability below p_y", 0), RAMP),
+        version=2,
     ),
     LossSpec(
         "cb", "class-balanced weights", CUI19, "adjusted:ClassBalanced",
@@ -101,7 +112,7 @@ LOSSES: tuple[LossSpec, ...] = (
         "ldam", "label-distribution-aware margin", CAO19, "angular:LDAM",
         (Parameter("max_margin", 0.5, "margin of the rarest class", 0), SCALE),
         takes="cosines", needs=("counts",), why=COSINE + "; ldam-linear is convex",
-        balanced="cosface with margin = max_margin, not cross-entropy",
+        balanced="cosface with margin = max_margin, not cross-entropy", version=2,
     ),
     LossSpec(
         "ldam-linear", "label-distribution-aware margin on plain logits", CAO19, "adjusted:LinearLDAM",
@@ -112,22 +123,28 @@ LOSSES: tuple[LossSpec, ...] = (
     LossSpec(
         "cosface", "additive cosine margin", "Wang et al., CosFace, CVPR 2018", "angular:CosFace",
         (Parameter("margin", 0.35, "subtracted from the true cosine", 0), SCALE),
-        takes="cosines", why=COSINE,
+        takes="cosines", why=COSINE, version=2,
     ),
     LossSpec(
         "arcface", "additive angular margin", "Deng et al., ArcFace, CVPR 2019", "angular:ArcFace",
         (
             Parameter("margin", 0.5, "added to the true angle, radians", 0),
             SCALE,
-            Parameter("guard", False, "cosine - m sin m where the angle plus the margin passes pi"),
+            Parameter("guard", False, "cosine - m sin m where the angle plus the margin passes pi",
+                      whole_set=True),
         ),
-        takes="cosines", why=COSINE,
+        takes="cosines", why=COSINE, version=2,
     ),
     LossSpec(
         "sphereface", "multiplicative angular margin, monotone form", "Liu et al., SphereFace, CVPR 2017",
         "angular:SphereFace",
-        (Parameter("margin", 4, "factor on the true angle, a whole number", 1), SCALE),
-        takes="cosines", why=COSINE,
+        (
+            Parameter("margin", 4, "factor on the true angle, a whole number", 1),
+            SCALE,
+            Parameter("blend", 0.0, "how much of the plain cosine is mixed in: psi becomes (psi + b cos) / "
+                      "(1 + b)", 0, whole_set=5.0),
+        ),
+        takes="cosines", why=COSINE, version=2,
     ),
     LossSpec(
         "dbm", "difficulty-aware balancing margin",
@@ -140,7 +157,7 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("positives", "hard", "who gets the instance margin", choices=("hard", "all", "none")),
             BETA,
         ),
-        takes="cosines", needs=("counts",), why=COSINE,
+        takes="cosines", needs=("counts",), why=COSINE, version=2,
         balanced="arcface with this margin plus the hard positives' margin, not cross-entropy",
     ),
     # of features, of outputs as a whole, or of classes
@@ -152,8 +169,9 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("lam", 0.01, "weight of the likelihood term", 0),
             Parameter("diagonal", False, "learn a variance for each dimension and class"),
             Parameter("dim", None, "feature size; None takes it from the first batch", role=FEATURE_SIZE),
+            RAMP,
         ),
-        needs=("features",), why="a Gaussian head of its own; not convex", owns_head=True,
+        needs=("features",), why="a Gaussian head of its own; not convex", owns_head=True, version=2,
     ),
     LossSpec(
         "cmic", "conditional mutual information constraint",
@@ -162,13 +180,18 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("lam", 0.5, "weight of the concentration term", 0),
             Parameter("beta", 0.1, "weight of the separation term; too large diverges", 0),
             Parameter("ema", 0.9, "memory of the class centroids; 0 uses the batch alone", 0, 0.9999999),
+            Parameter("cap", None, "largest separation that counts, in nats; none: no limit", 0,
+                      whole_set=10.0),
+            RAMP,
         ),
+        version=2,
     ),
     LossSpec(
         "csr", "confusional spectral regularisation",
         "Jin et al., Enhancing Robust Fairness via Confusional Spectral Regularization, ICLR 2025",
         "output_terms:CSR",
-        (Parameter("weight", 1.0, "weight of the confusion matrix's spectral norm", 0),),
+        (Parameter("weight", 1.0, "weight of the confusion matrix's spectral norm", 0), RAMP),
+        version=2,
     ),
     LossSpec(
         "center", "center loss", "Wen et al., A Discriminative Feature Learning Approach, ECCV 2016",
@@ -204,9 +227,9 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("alpha", 0.5, "weight of the spread within classes", 0),
             Parameter("beta", 0.5, "weight of the distance between centres", 0),
             Parameter("margin", 5.0, "wanted squared distance of the closest centres", 0),
-            UNIT,
+            BY_VARIANCE, RAMP,
         ),
-        needs=("features",), frozen="no effect", why=CONSTANT,
+        needs=("features",), frozen="no effect", why=CONSTANT, version=2,
     ),
     LossSpec(
         "dro-lt", "distributional robustness loss",
@@ -216,9 +239,9 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("lam", 1.0, "weight next to cross-entropy", 0),
             Parameter("margin", 0.1, "epsilon of class k is margin / sqrt(prior)", 0),
             Parameter("ema", 0.9, "memory of the class prototypes; 0 uses the batch alone", 0, 0.9999999),
-            UNIT,
+            BY_VARIANCE, RAMP,
         ),
-        needs=("features", "counts"), frozen="no effect", why=CONSTANT,
+        needs=("features", "counts"), frozen="no effect", why=CONSTANT, version=2,
         balanced="cross-entropy plus the term with one epsilon",
     ),
     *MARGIN_ROWS,

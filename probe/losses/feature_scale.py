@@ -2,7 +2,9 @@
 
 Raw squared distances differ by orders of magnitude between backbones, and formulas that hold a constant
 beside them (a margin, an exponential) act on one scale only. `scale: spread` divides them by twice the mean
-spread of the classes, the mean squared distance of two samples of one class; `none` is the papers' formula.
+spread of the classes, the mean squared distance of two samples of one class; `total` by twice the batch's
+total variance, with its gradient, so that shrinking all features gains nothing; `none` is the papers'
+formula.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from probe.core.class_stats import ClassStats, Groups, RunningStats, StatisticsModule
 from probe.losses.base import ClassInfo
-from probe.losses.same_class_pairs import Partners, above_rounding
+from probe.losses.same_class_pairs import Partners, above_rounding, total_variance
 from probe.losses.spec import NeededStats
 
 log = logging.getLogger("probe.losses")
@@ -65,12 +67,13 @@ class RangeWatch(StatisticsModule):
 
 
 class FeatureScale(StatisticsModule):
-    """The unit of squared distances of a term with a parameter `scale`: 1, or twice the mean spread."""
+    """The unit of squared distances of a term with a parameter `scale`: 1, twice the mean spread, or twice
+    the batch's total variance."""
 
     def __init__(self, classes: ClassInfo, scale: str) -> None:
         super().__init__()
-        self.free = scale == "spread"
-        self.stats = RunningStats(classes.num_classes, robust=True) if self.free else None
+        self.free, self.total = scale != "none", scale == "total"
+        self.stats = RunningStats(classes.num_classes, robust=True) if scale == "spread" else None
         self.watch = None if self.free else RangeWatch(classes.spec.name, "use scale=spread, and another lam")
         if classes.stats is not None and classes.stats.p == 2:
             self.start(classes.stats)
@@ -78,7 +81,7 @@ class FeatureScale(StatisticsModule):
     @property
     def wanted_stats(self) -> NeededStats | None:
         """See `Loss.wanted_stats`."""
-        return NeededStats(robust=True) if self.free else None
+        return None if self.stats is None else NeededStats(robust=True)
 
     def start(self, stats: ClassStats) -> None:
         """Begin with the statistics of the training set."""
@@ -86,7 +89,9 @@ class FeatureScale(StatisticsModule):
             self.stats.start(stats)
 
     def unit(self, features: Tensor, groups: Groups, *, move: bool) -> Tensor:
-        """The unit for this batch (a constant); `move`: take its statistics in first."""
+        """The unit for this batch (a constant, but for `total`); `move`: take its statistics in first."""
+        if self.total:
+            return above_rounding(2 * total_variance(features), features)
         if self.stats is None:
             return features.new_ones(())
         if move:

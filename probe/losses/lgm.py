@@ -10,7 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from probe.core import collectives
+from probe.core.class_stats import ClassStats
+from probe.core.shards import like
 from probe.losses.base import ClassInfo, Loss
+from probe.losses.spec import NeededStats
 
 
 class LGM(Loss):
@@ -19,8 +22,10 @@ class LGM(Loss):
         d_k = (h - mu_k)^T Sigma_k^-1 (h - mu_k) / 2.
 
     It owns the classifier (centres and, with `diagonal`, log-variances): give `loss.parameters()` to the
-    optimiser and classify by `scores`. Centres start at the class means where `stats` hold them, else at 0.
-    Without `dim` the parameters take their size from the first batch.
+    optimiser and classify by `scores`. Centres start at the class means where `stats` hold them, or a
+    training gives them (`prepare`), else at 0. Without `dim` the parameters take their size from the first
+    batch. With `ramp` alpha and lam grow over that part of a training: both pull features to centres that
+    are nowhere yet.
     """
 
     centres: Tensor
@@ -34,9 +39,11 @@ class LGM(Loss):
         lam: float = 0.01,
         diagonal: bool = False,
         dim: int | None = None,
+        ramp: float = 0.0,
     ) -> None:
         super().__init__(classes)
         self.alpha, self.lam = alpha, lam
+        self.ramp, self.ramps = ramp, ramp > 0
         means = None if classes.stats is None else classes.stats.mean
         self.centres = nn.parameter.UninitializedParameter()
         self.log_variance = nn.parameter.UninitializedParameter() if diagonal else None
@@ -46,6 +53,19 @@ class LGM(Loss):
         if means is not None:
             with torch.no_grad():
                 self.centres.copy_(means)
+        self.placed = means is not None
+
+    def wanted_stats(self) -> NeededStats | None:
+        return None if self.placed else NeededStats(scaled=True)
+
+    @torch.no_grad()
+    def prepare(self, stats: ClassStats) -> None:
+        """Put the centres at the class means; a class without samples at the mean of the others."""
+        assert stats.mean is not None
+        known = stats.count.to(stats.mean) > 0
+        means = torch.where(known.unsqueeze(1), stats.mean, stats.mean[known].mean(0))
+        self._materialise(means.shape[1], torch.get_default_dtype())
+        self.centres.copy_(like(self.centres, means))
 
     @torch.no_grad()
     def _materialise(self, dim: int, dtype: torch.dtype) -> None:
@@ -90,6 +110,7 @@ class LGM(Loss):
         self._materialise(features.shape[1], features.dtype)
         distances, log_det = self.distances(features), self.half_log_det(features)
         true = F.one_hot(targets, self.num_classes).to(features)
-        losses = F.cross_entropy(-distances * (1 + self.alpha * true) - log_det, targets, reduction="none")
+        margin = 1 + self.strength * self.alpha * true
+        losses = F.cross_entropy(-distances * margin - log_det, targets, reduction="none")
         likelihood = distances.gather(1, targets.unsqueeze(1)).squeeze(1) + log_det[targets]
-        return collectives.mean(losses + self.lam * likelihood)
+        return collectives.mean(losses + self.strength * self.lam * likelihood)

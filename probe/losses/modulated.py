@@ -86,22 +86,30 @@ class ClassBalancedFocalSigmoid(ClassBalancedFocal):
 
 
 class GCE(Modulated):
-    """(1 - p^q) / q"""
+    """(1 - p^q) / q
 
-    def __init__(self, classes: ClassInfo, *, q: float = 0.7) -> None:
+    Its gradient is p^q times that of cross-entropy: a sample that the model does not know yet hardly counts,
+    so from scratch it learns late. With `ramp` a training raises q from 0, which is cross-entropy.
+    """
+
+    def __init__(self, classes: ClassInfo, *, q: float = 0.7, ramp: float = 0.0) -> None:
         super().__init__(classes)
-        self.q = q
+        self.q, self.ramp, self.ramps = q, ramp, ramp > 0
 
     def shape(self, log_p: Tensor) -> Tensor:
-        return -torch.expm1(self.q * log_p) / self.q
+        q = max(1e-6, self.q * self.strength)
+        return -torch.expm1(q * log_p) / q
 
 
 class DualFocal(MeanLoss):
-    """-(1 - p_y + p_j)^gamma log p_y, p_j the largest probability below p_y (0 if there is none)."""
+    """-(1 - p_y + p_j)^gamma log p_y, p_j the largest probability below p_y (0 if there is none).
 
-    def __init__(self, classes: ClassInfo, *, gamma: float = 5.0) -> None:
+    With `ramp` a training raises gamma from 0, which is cross-entropy.
+    """
+
+    def __init__(self, classes: ClassInfo, *, gamma: float = 5.0, ramp: float = 0.0) -> None:
         super().__init__(classes)
-        self.gamma = gamma
+        self.gamma, self.ramp, self.ramps = gamma, ramp, ramp > 0
 
     def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         log_p = F.log_softmax(logits, dim=1)
@@ -109,7 +117,7 @@ class DualFocal(MeanLoss):
         below = log_p.masked_fill(log_p >= true, -torch.inf).amax(1).exp()
         true = true.squeeze(1)
         rest = (below - torch.expm1(true)).clamp(min=torch.finfo(log_p.dtype).tiny)
-        return -rest.pow(self.gamma) * true, None
+        return -rest.pow(self.gamma * self.strength) * true, None
 
 
 class EQL(MeanLoss):

@@ -21,14 +21,26 @@ class CMIC(Loss):
     Q_k is the mean output of class k, constant within a step: an average over batches with memory `ema`,
     moved before it is used, in training mode. Gamma is the mean cross-entropy between outputs of samples with
     different labels. Class sums give it in O(N K): the sum over all pairs minus that over same-class pairs.
+    Gamma has no upper bound; it counts up to `cap`, where one is given. With `ramp` both terms grow over that
+    part of a training.
     """
 
     centroids: Tensor
     known: Tensor
 
-    def __init__(self, classes: ClassInfo, *, lam: float = 0.5, beta: float = 0.1, ema: float = 0.9) -> None:
+    def __init__(
+        self,
+        classes: ClassInfo,
+        *,
+        lam: float = 0.5,
+        beta: float = 0.1,
+        ema: float = 0.9,
+        cap: float | None = None,
+        ramp: float = 0.0,
+    ) -> None:
         super().__init__(classes)
-        self.lam, self.beta, self.ema = lam, beta, ema
+        self.lam, self.beta, self.ema, self.cap = lam, beta, ema, cap
+        self.ramp, self.ramps = ramp, ramp > 0
         k = classes.num_classes
         self.register_buffer("centroids", torch.zeros(k, k))
         self.register_buffer("known", torch.zeros(k, dtype=torch.bool))
@@ -39,8 +51,10 @@ class CMIC(Loss):
         groups = Groups.of(targets)
         if self.training:
             self._move(groups, log_p.detach().exp())
-        loss = F.nll_loss(log_p, targets)
-        return loss + self.lam * self.concentration(log_p, targets) - self.beta * separation(log_p, groups)
+        apart = separation(log_p, groups)
+        apart = apart if self.cap is None else apart.clamp(max=self.cap)
+        terms = self.lam * self.concentration(log_p, targets) - self.beta * apart
+        return F.nll_loss(log_p, targets) + self.strength * terms
 
     @torch.no_grad()
     def _move(self, groups: Groups, p: Tensor) -> None:
@@ -68,16 +82,19 @@ class CSR(Loss):
     """CE + weight * the largest singular value of the batch's soft confusion matrix (after Jin et al. 2025).
 
     C_ij = mean over samples of class j of p_i, 0 on the diagonal; classes the batch lacks are zero columns.
+    With `ramp` the weight grows over that part of a training: the matrix of a model that knows nothing yet
+    says nothing about which classes it confuses.
     """
 
-    def __init__(self, classes: ClassInfo, *, weight: float = 1.0) -> None:
+    def __init__(self, classes: ClassInfo, *, weight: float = 1.0, ramp: float = 0.0) -> None:
         super().__init__(classes)
-        self.weight = weight
+        self.weight, self.ramp, self.ramps = weight, ramp, ramp > 0
 
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:
         logits, targets = collectives.gather(logits, targets)
         loss = F.cross_entropy(logits, targets)
-        return loss + self.weight * spectral_norm(confusion(logits.softmax(1), Groups.of(targets)))
+        norm = spectral_norm(confusion(logits.softmax(1), Groups.of(targets)))
+        return loss + self.weight * self.strength * norm
 
 
 def confusion(p: Tensor, groups: Groups) -> Tensor:

@@ -2,8 +2,8 @@
 
 Each answers one question: what is the term on the joined batch? On several processes features are gathered
 with gradients, so that pairs across processes count. Spread-out and SupCon use unit vectors, so the scale of
-the features does not matter to them; the others take squared distances as they are, or with `scale: spread`
-in units of twice the mean spread (`probe.losses.feature_scale`).
+the features does not matter to them; the others take squared distances as they are, or with `scale` in units
+of twice the mean spread or the total variance (`probe.losses.feature_scale`).
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class WithTerm(Loss, ABC):
 class WithDistances(WithTerm, ABC):
     """A term of squared distances, in the unit that `scale` says."""
 
-    def __init__(self, classes: ClassInfo, *, lam: float, scale: str) -> None:
+    def __init__(self, classes: ClassInfo, *, lam: float, scale: str, ramp: float = 0.0) -> None:
         super().__init__(classes, lam=lam)
         self.scale = FeatureScale(classes, scale)
-        self.ramps = self.scale.free
+        self.ramp, self.ramps = ramp, self.scale.free or ramp > 0
 
     def wanted_stats(self) -> NeededStats | None:
         return self.scale.wanted_stats
@@ -71,8 +71,8 @@ class WithCentres(WithDistances, ABC):
     centres: Tensor
     known: Tensor
 
-    def __init__(self, classes: ClassInfo, *, lam: float, scale: str) -> None:
-        super().__init__(classes, lam=lam, scale=scale)
+    def __init__(self, classes: ClassInfo, *, lam: float, scale: str, ramp: float = 0.0) -> None:
+        super().__init__(classes, lam=lam, scale=scale, ramp=ramp)
         means = None if classes.stats is None else classes.stats.mean
         k = classes.num_classes
         self.register_buffer("centres", torch.zeros(k, 0) if means is None else means.clone())
@@ -133,7 +133,8 @@ class DROLT(WithCentres):
 
     y is the class of i, the sum runs over the batch (i included, so the term is not negative), and eps_y =
     margin / sqrt(pi_y). Prototypes c are constants: means over batches with memory `ema`, moved before use.
-    With `scale: spread` the squared distances are divided by 2 sbar.
+    With `scale: spread` the squared distances are divided by 2 sbar, with `total` by twice the batch's total
+    variance: in units of sbar the pull grows as features shrink, and they end in one point.
     """
 
     epsilon: Tensor
@@ -146,8 +147,9 @@ class DROLT(WithCentres):
         margin: float = 0.1,
         ema: float = 0.9,
         scale: str = "none",
+        ramp: float = 0.0,
     ) -> None:
-        super().__init__(classes, lam=lam, scale=scale)
+        super().__init__(classes, lam=lam, scale=scale, ramp=ramp)
         self.ema = ema
         self.register_buffer("epsilon", margin * classes.prior.rsqrt(), persistent=False)
 
@@ -190,7 +192,9 @@ class Range(WithDistances):
 
     H_k is the harmonic mean of the k largest squared distances within class k (Zhang et al. 2017); a class
     with fewer pairs uses those it has. Coincident samples count as a distance of almost 0, with finite slope.
-    With `scale: spread` all squared distances are divided by 2 sbar, and `margin` is in that unit.
+    With `scale: spread` all squared distances are divided by 2 sbar, and `margin` is in that unit; with
+    `total` by twice the batch's total variance, and the mean of H_k over the batch's classes takes the place
+    of the sum, which grows with their number.
     """
 
     uses_partners = True
@@ -205,14 +209,16 @@ class Range(WithDistances):
         beta: float = 0.5,
         margin: float = 5.0,
         scale: str = "none",
+        ramp: float = 0.0,
     ) -> None:
-        super().__init__(classes, lam=lam, scale=scale)
+        super().__init__(classes, lam=lam, scale=scale, ramp=ramp)
         self.together = 4 if self.scale.free else 1
         self.k, self.alpha, self.beta, self.margin = int(k), alpha, beta, margin
 
     def term(self, features: Tensor, targets: Tensor, groups: Groups) -> Tensor:
         scaled = features * self.unit(features, groups).rsqrt()
-        return self.alpha * self.within(scaled, groups) + self.beta * self.between(scaled, groups)
+        share = len(groups.sizes) if self.scale.total else 1
+        return self.alpha / share * self.within(scaled, groups) + self.beta * self.between(scaled, groups)
 
     def within(self, features: Tensor, groups: Groups) -> Tensor:
         """sum_k H_k."""

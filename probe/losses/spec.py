@@ -18,7 +18,7 @@ ROBUST = "robust statistics"  # are outliers held back in the class statistics?
 
 WORDS = {
     "takes": ("logits", "cosines"),
-    "needs": ("features", "counts", "gradients", "first stage"),
+    "needs": ("features", "counts", "gradients", "views", "first stage"),
     "frozen": ("exact", "sgd", "no effect"),
 }
 
@@ -34,7 +34,8 @@ class Parameter:
     high: float | None = None  # largest allowed number
     choices: tuple[str, ...] = ()
     role: str = ""  # HELD_OUT_FREQUENCY, FEATURE_SIZE, NORM_ORDER, ROBUST, or nothing callers need to know
-    # The default where class statistics come from the whole training set; None: the same one.
+    # The default in this package's trainings, which start from class statistics of the whole training set and
+    # have a warm-up; None: the same one.
     whole_set: Any = None
 
     def check(self, value: Any, method: str) -> Any:
@@ -80,7 +81,7 @@ class LossSpec:
     implementation: str | type[Any]  # "package.module:Class" (built in: "module:Class"), or the class itself
     parameters: tuple[Parameter, ...] = ()
     takes: str = "logits"  # or "cosines": what the first argument of the loss is
-    needs: tuple[str, ...] = ()  # of "features", "counts", "gradients", "first stage"
+    needs: tuple[str, ...] = ()  # of "features", "counts", "gradients", "views", "first stage"
     frozen: str = "sgd"  # on cached features: "exact" (convex, solved exactly) | "sgd" | "no effect"
     why: str = "acts, but is not convex"  # the reason for `frozen`, one line
     balanced: str = "unchanged: it uses no counts"  # what it becomes when all classes have one size
@@ -103,7 +104,7 @@ class LossSpec:
 
     @property
     def whole_set_defaults(self) -> dict[str, Any]:
-        """The defaults that are others where class statistics come from the whole training set."""
+        """The defaults that are others in trainings, with class statistics of the whole training set."""
         return {p.name: p.whole_set for p in self.parameters if p.whole_set is not None}
 
     def load(self, home: str = "") -> type[Any]:

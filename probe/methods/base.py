@@ -10,7 +10,7 @@ The loop knows no method by name. It asks, in this order:
     views                           which random views of each image? (`probe.train.inputs.augment.KINDS`)
     freezes                         does this stage leave all but the classifier as it is?
     start_epoch(epoch, epochs)
-    set_strength(fraction)          how far is the warm-up, before each step?
+    ramp, set_strength(fraction)    how long, and how far, does its own term grow, before each step?
     step(step)                      what is a step? (gradients, then an update)
     objective(network, batch)       what is minimised on a (micro-)batch?
     after_step(network)             anything that follows the weights (a momentum copy)?
@@ -26,6 +26,7 @@ the pieces; what a method may ask in return is in `probe.methods.protocols`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -44,7 +45,9 @@ class Method(nn.Module):
     views: tuple[str, ...] = ("own",)  # of each image; the first is what `batch.inputs` is
     one_view = True  # can it do with the first view alone? Cached features have no other
     sampler: str | None = None  # None: the recipe's
-    head: str | None = None  # the kind where the recipe names none; None: what the loss takes
+    head: Literal["linear", "cosine"] | None = (
+        None  # the kind where the recipe names none; None: what the loss takes
+    )
     freezes = False  # is the encoder (and an adapter) left as it is, batch-norm included, in this stage?
     trains_later = False  # do later stages train weights that the first one leaves alone?
     searchable = True  # does the classifier learn from the first step on, so that a short trial shows a rate?
@@ -78,8 +81,13 @@ class Method(nn.Module):
         """Start from these statistics, of the network as it is before a stage's first step."""
         self.loss.prepare(stats)
 
+    @property
+    def ramp(self) -> float:
+        """Part of a stage over which its own term grows; the warm-up, where that is longer."""
+        return self.loss.ramp
+
     def set_strength(self, fraction: float) -> None:
-        """Called before every step: how far the warm-up is, up to 1."""
+        """Called before every step: how far the warm-up, or `ramp`, is, up to 1."""
         self.loss.set_strength(fraction)
 
     def build(self, network: NetworkLike, labels: NDArray[np.int64]) -> None:

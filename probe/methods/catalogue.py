@@ -13,34 +13,10 @@ from typing import Any
 from probe import losses, plugins
 from probe.errors import UserError, nearest
 from probe.losses.spec import LossSpec, Parameter
-from probe.recipe.grammar import INNER
-
-LOSS = Parameter(INNER, "erm", "the loss inside: a name, or a mapping with its parameters")
-FIRST_STAGE = "first stage"  # what a row needs that changes a finished head
-FIRST = Parameter(
-    "first", None, "a run folder whose head and encoder are the first stage; none: the loss, solved"
-)
-NOT_TRAINED = (
-    "a second stage changes a finished head and trains nothing; leave --finetune and --solver sgd out, and "
-    "name the trained run with method.first"
-)
-KANG20 = "Kang et al., Decoupling Representation and Classifier, ICLR 2020"
-
-
-class MethodSpec(LossSpec):
-    """One row of the table: a method around a loss.
-
-    `implementation` is a subclass of `probe.methods.base.Method`, or "package.module:Class" (built in:
-    "module:Class"). It is called as `Class(loss, **parameters)`, with `counts` (K class counts) if `needs`
-    says "counts". The parameter `loss` is added to those that are given. `takes`, `frozen` and `owns_head`
-    are those of the loss inside.
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if INNER not in self.defaults:
-            object.__setattr__(self, "parameters", (*self.parameters, LOSS))
-
+from probe.methods.contrast_rows import CONTRAST_ROWS
+from probe.methods.second_stage_rows import FIRST_STAGE, SECOND_STAGES
+from probe.methods.spec import MethodSpec
+from probe.recipe.grammar import INNER, parse
 
 EXPERTS = (
     Parameter("experts", 3, "networks that are trained together; the first is kept", 1),
@@ -135,68 +111,9 @@ METHODS: tuple[MethodSpec, ...] = (
         balanced="exactly its inner loss",
         soft_targets=True,
     ),
-    MethodSpec(
-        "crt",
-        "classifier re-training",
-        KANG20,
-        "second_stage:SecondStage",
-        (FIRST,),
-        needs=("counts", FIRST_STAGE),
-        frozen="exact",
-        why="a new head of the loss, in which every class counts alike",
-        balanced="exactly its inner loss",
-    ),
-    MethodSpec(
-        "lws",
-        "learnable weight scaling",
-        KANG20,
-        "second_stage:SecondStage",
-        (Parameter("pull", 0.01, "of the scales towards 1, which keeps them finite (ours)", 1e-6), FIRST),
-        needs=("counts", FIRST_STAGE),
-        frozen="exact",
-        why="one scale for each class, a convex problem in K numbers",
-        balanced="not its first stage: the scales are learnt all the same",
-    ),
-    MethodSpec(
-        "tau-norm",
-        "tau-normalised classifier",
-        KANG20,
-        "second_stage:SecondStage",
-        (
-            Parameter(
-                "tau", None, "power of the weights' lengths; none: 0 to 2, chosen by held-out images", 0
-            ),
-            Parameter("centre", True, "take features from the mean of the class means; false: as published"),
-            FIRST,
-        ),
-        needs=(FIRST_STAGE,),
-        frozen="exact",
-        why="the first head's weights divided by |w|^tau, without a bias",
-        balanced="not its first stage: lengths of weights differ there too",
-    ),
-    MethodSpec(
-        "la-posthoc",
-        "logit adjustment of a trained head",
-        "Menon et al., Long-Tail Learning via Logit Adjustment, ICLR 2021",
-        "second_stage:SecondStage",
-        (Parameter("tau", 1.0, "how much of log prior is subtracted"), FIRST),
-        needs=("counts", FIRST_STAGE),
-        frozen="exact",
-        why="the first head's scores, shifted",
-        balanced="exactly its first stage",
-    ),
-    MethodSpec(
-        "temperature",
-        "temperature scaling",
-        "Guo et al., On Calibration of Modern Neural Networks, ICML 2017",
-        "second_stage:SecondStage",
-        (FIRST,),
-        needs=(FIRST_STAGE,),
-        frozen="exact",
-        why="the first head's scores divided by one number: predictions stay, probabilities change",
-        balanced="unchanged: it uses no counts",
-    ),
+    *SECOND_STAGES,
     *TWO_OR_MORE_NETWORKS,
+    *CONTRAST_ROWS,
 )
 
 _BUILT_IN = {spec.name: spec for spec in METHODS}
@@ -295,13 +212,13 @@ def versions(name: str, given: Mapping[str, Any]) -> dict[str, int]:
     may be ranges.
     """
     inside = given.get(INNER, info(name).defaults.get(INNER)) if wraps(name) else None
-    loss = inside.get("name") if isinstance(inside, Mapping) else inside
+    loss = inside.get("name") if isinstance(inside, Mapping) else inside and parse(inside)["name"]
     used = {key: info(key) for key in (name, loss) if key is not None}
     return {key: spec.version for key, spec in used.items() if spec.version != 1}
 
 
 def _loss_of(method: str, given: Any) -> tuple[str, dict[str, Any]]:
-    content = {"name": given} if isinstance(given, str) else given
+    content = parse(given) if isinstance(given, str) else given
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
         raise UserError(f"{method}: loss must be a loss's name, or a mapping with its name and parameters")
     if wraps(content["name"]):

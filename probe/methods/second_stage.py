@@ -7,7 +7,7 @@ from typing import Any
 from probe.errors import UserError
 from probe.losses.base import Loss
 from probe.methods.base import Method
-from probe.methods.catalogue import NOT_TRAINED
+from probe.methods.second_stage_rows import NOT_TRAINED
 
 
 class SecondStage(Method):

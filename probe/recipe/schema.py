@@ -38,7 +38,7 @@ class PartConfig(Section):
 
     # a registered name, or timm:<name>, open_clip:<model>/<tag>, hf:<id or folder>
     name: str = "effnet-lite0"
-    weights: str | None = None  # a local file or folder instead of the registered weights
+    weights: str | None = None  # a local file or folder instead of the registered ones; scratch: none
     # where features are taken, e.g. CLIP's "projected" or "pooled"; None: the backbone's default
     tap: str | None = None
     image_size: int | None = Field(None, gt=0, le=4096)  # input pixels; None: the backbone's default
@@ -103,7 +103,10 @@ class DataConfig(Section):
 
     name: str = "digits"  # a registered name, a hub id, an image folder or a folder of parquet files
     root: str | None = None  # a local copy of a registered data set
+    list_files: str | None = None  # a folder of list files ("path label" a line) that name the splits' images
     revision: str | None = None  # the hub revision
+    # test images with several right answers: ImageNet's real.json, or a mapping of ids to class numbers
+    real_labels: str | None = None
     imbalance: float | None = Field(None, ge=1)  # make it long-tailed: largest class / smallest class
     profile: Literal["exp", "step"] = "exp"  # how a long tail falls
     val_fraction: float = Field(0.2, gt=0, lt=1)  # held out from train without an official split
@@ -180,9 +183,16 @@ LATER: dict[str, Any] = {
     "versus": "auto",
     "select": {"name": "auto", "budget": 0.5},
     "train.partners": "auto",
+    "train.tune": "all",
     "backbone.also": (),
+    "data.list_files": None,
+    "data.real_labels": None,
     "features.views": "center",
     "features.test_views": "auto",
+    "train.whiten": True,
+    "train.schedule": "cosine",
+    "train.milestones": (0.8, 0.9),
+    "train.milestone_factor": 0.1,
 }
 
 RESULT = "result.json"  # the file of a run folder that groups may name; see `probe.runs.folder`
@@ -275,6 +285,9 @@ class Recipe(Section):
                 section = section[parent]
             if section[last] == default:
                 del section[last]
+        # What these heads are trained on was another; a method's own cosine head tells by its version.
+        if self.train.head in ("cosine", "adapter") and self.train.whiten:
+            content["train"]["whiten"] = True
         if content["train"]["channels_last"] is None:  # changes the last digits only, and was off before
             content["train"]["channels_last"] = False
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -283,10 +296,11 @@ class Recipe(Section):
     def from_scratch(self) -> bool:
         """Is a network trained that has no pretrained weights?"""
         from backbones import catalogue  # whose rows come from installed packages too
-        from backbones.sources import Scratch
+        from backbones.sources import SCRATCH, Scratch
 
-        given = self.backbone.weights is not None
-        return self.finetune and not given and isinstance(catalogue.find(self.backbone.name).source, Scratch)
+        weights = self.backbone.weights
+        none = weights is None and isinstance(catalogue.find(self.backbone.name).source, Scratch)
+        return self.finetune and (none or weights == SCRATCH)
 
     @property
     def plain(self) -> Recipe:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
 from probe.recipe.base import Section
+from probe.recipe.errors import OwnWords
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -45,6 +47,9 @@ class TrainConfig(Section):
     # more than half the batch. 1: as they come.
     partners: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = "auto"
     head: Literal["auto", "linear", "cosine", "etf", "adapter"] = "auto"  # auto: what the method's loss takes
+    # Cosine heads on frozen features, or on pretrained ones from class means: angles between centred and
+    # whitened features (`probe.core.whitening`), not between raw ones.
+    whiten: bool = True
     # The head at step 0. auto: on pretrained weights the exact probe (LP-FT), class means for a cosine head.
     start: Literal["auto", "random", "means", "zeroshot", "probe"] = "auto"
 
@@ -53,13 +58,21 @@ class TrainConfig(Section):
     momentum: float = Field(0.9, ge=0, lt=1)  # of sgd
     weight_decay: float | None = Field(None, ge=0)  # not on norms and biases
     layer_decay: float | None = Field(None, gt=0, le=1)  # rate of a layer / rate of the layer above it
-    warmup_epochs: float | None = Field(None, ge=0)  # linear, before the cosine
+    warmup_epochs: float | None = Field(None, ge=0)  # linear, before the schedule
+    # After the warm-up. cosine: half a cosine to 0; steps: times `milestone_factor` at each milestone, which
+    # is an epoch, or a part of the epochs where it is below 1.
+    schedule: Literal["cosine", "steps"] = "cosine"
+    milestones: tuple[Annotated[float, Field(gt=0)], ...] = (0.8, 0.9)
+    milestone_factor: float = Field(0.1, gt=0, lt=1)
     clip: Annotated[float, Field(gt=0)] | Literal["none"] | None = None  # largest norm of the gradient
     ema: float | None = Field(
         None, gt=0, lt=1
     )  # decay of a moving average of the weights, which is then used
 
     augment: AugmentConfig = AugmentConfig()
+    # Which weights of the encoder learn, beside the head: all, head (none), norms, last:N (layers), or lora:R
+    # (products of rank R beside its linear layers, merged into them at the end).
+    tune: str = "all"
     # frozen: statistics and affine stay as loaded; auto: frozen where there are pretrained weights, since the
     # statistics of small batches of other images can undo them at the first step.
     batch_norm: Literal["auto", "train", "frozen"] = "auto"
@@ -75,7 +88,7 @@ class TrainConfig(Section):
     workers: int | None = Field(None, ge=0)  # decoding processes; None: by the number of cores
     trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()  # beside log.jsonl
 
-    @field_validator("wise", "trackers", mode="before")
+    @field_validator("wise", "trackers", "milestones", mode="before")
     @classmethod
     def _one_is_a_list_of_one(cls, given: Any) -> Any:
         return (given,) if isinstance(given, str | int | float) else given
@@ -84,6 +97,16 @@ class TrainConfig(Section):
     @classmethod
     def _auto_is_open(cls, given: Any) -> Any:
         return None if given == "auto" else given
+
+    @field_validator("tune")
+    @classmethod
+    def _one_of_the_ways(cls, given: str) -> str:
+        if re.fullmatch(r"all|head|norms|(last|lora):[1-9]\d{0,3}", given) is None:
+            raise OwnWords(
+                f"recipe: train.tune: {given!r:.80} is none of all, head, norms, last:N and lora:R "
+                "(numbers from 1 to 9999)"
+            )
+        return given
 
     @property
     def selects(self) -> bool:

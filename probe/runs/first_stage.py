@@ -17,12 +17,13 @@ from probe import methods
 from probe.data import Dataset
 from probe.errors import UserError
 from probe.heads.fitted import FittedHead
-from probe.methods.catalogue import FIRST, INNER
+from probe.methods.second_stage_rows import FIRST
 from probe.probing.refits import Refit
 from probe.probing.second_stage import STAGES
 from probe.probing.settings import LossChoice
 from probe.probing.stage import FirstHead, StageSettings
 from probe.recipe import MethodConfig, Recipe, build
+from probe.recipe.grammar import INNER
 from probe.runs.folder import RunFolder, understood
 from probe.runs.predict import load_backbone_of
 

@@ -1,10 +1,10 @@
 """`probe improve`: what helps the hard classes, found on training images and told by test images.
 
-It starts from the plain probe and tries levers from cheap to dear (`probe.runs.levers`), each on top of
-those that were kept (`probe.runs.lever_search`). A lever is kept if hard classes clearly gain by it on
-held-out training images (`probe.runs.judgement`) and the mean per class stays within the budget of the
-plain probe's. Test images are read once, at the end, for the plain probe and for what was chosen: their
-gain is the claim, whatever the search believed.
+It starts from the plain probe and tries levers (`probe.runs.levers`) in rounds, on top of those that were
+kept (`probe.runs.lever_search`). The best of a round is kept if hard classes gain by it on held-out training
+images (`probe.runs.judgement`) and the mean per class stays within the budget of the plain probe's. Test
+images are read once, at the end, for the plain probe and for what was chosen: their gain is the claim,
+whatever the search believed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,10 @@ from probe.evaluation.summary import EvaluationSet, gain_over, summarise
 from probe.recipe import Recipe, SelectConfig
 from probe.report.html import improvement as page
 from probe.report.text import format
-from probe.runs import groups, levers, table
-from probe.runs.folder import PAGE, RECIPE
+from probe.runs import groups, lever_shares, levers, table
+from probe.runs.folder import PAGE, RECIPE, RunFolder
 from probe.runs.judgement import FOLDS, TrainingImages
-from probe.runs.lever_search import STATISTICS, Memory, Search, Step
+from probe.runs.lever_search import Memory, Search, Step
 from probe.runs.naming import slug
 from probe.runs.run import Run, check, run
 from probe.runs.strategy import choose
@@ -88,13 +88,15 @@ def improve(
         "minutes": minutes,
         **_tested(runs),
         "levers": [_row(step) for step in steps],
+        "look_first": runs[0].result["diagnostics"].get("look_first"),
         "judged": {"images": len(images.fold), "folds": FOLDS, "plain": search.base},
         "seconds": memory.seconds,
     }
     report["chosen"] |= {"recipe": str(folder / RECIPE), "yaml": search.best.to_yaml()}
-    report |= {"sentence": sentence(report), "remarks": _remarks(runs)}
+    report["shares"] = lever_shares.shares(report["levers"])
+    report |= {"sentence": lever_shares.sentence(report), "remarks": _remarks(report, runs)}
     report = json.loads(json.dumps(report, allow_nan=False))
-    write(folder, report, search.best, cache)
+    write(folder, report, search.best, cache, RunFolder(runs[0].folder).thumbnails())
     shutil.rmtree(work, ignore_errors=True)
     return Improvement(folder, report)
 
@@ -124,7 +126,7 @@ def _name(plain: Recipe, budget: float, further: Sequence[str]) -> str:
 
 
 def _tell(step: Step) -> None:
-    said = "kept" if step.kept else step.why
+    said = "kept" if step.kept else step.why or "helps"
     if step.gain is not None:
         hard = step.gain["hard"]
         said = f"{format.gained(hard)} points on hard classes ({format.gain_interval(hard['ci'])}): {said}"
@@ -134,8 +136,10 @@ def _tell(step: Step) -> None:
 def _row(step: Step) -> dict[str, Any]:
     return {
         "name": step.name,
+        "kind": step.kind,
         "kept": step.kept,
-        "gain": None if step.gain is None else {name: step.gain[name] for name in STATISTICS},
+        "gain": step.gain,
+        "over_plain": step.over_plain,
         "accuracy": step.accuracy,
         "seconds": step.seconds,
         "chosen": "" if step.judgement is None else step.judgement.chosen,
@@ -167,35 +171,9 @@ def _tested(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def sentence(report: dict[str, Any]) -> str:
-    """What was found, in one honest sentence."""
-    tried = sum(row["gain"] is not None for row in report["levers"])
-    if report["gain"] is None:
-        return (
-            f"Nothing helps: of {format.plural(tried, 'lever')} that were tried none clearly raises the hard "
-            f"classes on held-out training images within the budget{_untried(report)}."
-        )
-    hard, every = report["gain"]["hard"], report["gain"]["overall"]
-    figures = (
-        f"{format.gained(hard)} points on the hard third (95 %: {format.gain_interval(hard['ci'])}), "
-        f"{format.gained(every)} overall"
-    )
-    kept = [row for row in report["levers"] if row["kept"]]
-    parts = ", ".join(f'"{row["name"]}" {format.gained(row["gain"]["hard"])}' for row in kept)
-    found = f"on held-out training images the hard third had gained by {parts}"
-    if format.verdict(hard) == "better":
-        return f"{figures}; {found}."
-    return f"Nothing helps clearly on the test images: {figures}; {found}."
-
-
-def _untried(report: dict[str, Any]) -> str:
-    late = sum(row["why"].startswith("no time") for row in report["levers"])
-    return f"; for {late} more there was no time" if late else ""
-
-
-def _remarks(runs: Sequence[Run]) -> list[str]:
-    """What to keep in mind: everything the run of the chosen recipe says about itself."""
-    said = format.remarks(runs[-1].result)
+def _remarks(report: dict[str, Any], runs: Sequence[Run]) -> list[str]:
+    """What to keep in mind: of what was kept, and all that the run of the chosen recipe says about itself."""
+    said = [*lever_shares.remarks(report), *format.remarks(runs[-1].result)]
     if len(runs) > 1:
         said.append(
             "hard classes are those of the plain probe's run; the run of the chosen recipe ranks its own"
@@ -203,10 +181,16 @@ def _remarks(runs: Sequence[Run]) -> list[str]:
     return said
 
 
-def write(folder: Path, report: dict[str, Any], chosen: Recipe, cache: Path | None) -> None:
-    """The folder, whole or not at all: improve.json, the chosen recipe and the page."""
+def write(
+    folder: Path,
+    report: dict[str, Any],
+    chosen: Recipe,
+    cache: Path | None,
+    small: Mapping[str, str],
+) -> None:
+    """The folder, whole or not at all: improve.json, the chosen recipe and the page with `small` pictures."""
     with staged_folder(folder) as staged:
         write_atomic(staged / FILE, json.dumps(report, indent=2, allow_nan=False))
         write_atomic(staged / RECIPE, chosen.to_yaml())
         checksums.record(staged, {FILE, RECIPE})
-        write_atomic(staged / PAGE, page.render(report, keep=cache))
+        write_atomic(staged / PAGE, page.render(report, thumbnails=small, keep=cache))

@@ -16,12 +16,15 @@ from torch import Tensor
 
 import backbones
 from backbones.backbone import Backbone
+from backbones.reading import expanded
 from backbones.sources import Scratch
 from probe import data, features
 from probe.core import scaling
 from probe.core.scaling import FeatureMatrix, Scaling
 from probe.data import Dataset, duplicates
 from probe.errors import UserError
+from probe.evaluation.several_labels import SeveralLabels
+from probe.evaluation.several_labels import read as read_labels
 from probe.features import FeatureSet, Matrix, SideBySide, backbone_identity, side_by_side, views
 from probe.features.backbone_identity import BackboneIdentity
 from probe.features.views import CENTER, View
@@ -50,6 +53,7 @@ class RunInputs:
     learnt_views: tuple[View, ...] = (CENTER,)
     averaged_views: tuple[View, ...] = (CENTER,)  # of which predictions are made
     first: FirstStage | None = None  # the run whose encoder gives the features
+    several_labels: SeveralLabels | None = None  # further right answers of test images
 
     @property
     def backbone(self) -> AnyBackbone:
@@ -134,7 +138,13 @@ def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
     """The data set that a recipe names."""
     d = recipe.data
     return data.load(
-        d.name, root=d.root, revision=d.revision, imbalance=d.imbalance, profile=d.profile, cache=cache
+        d.name,
+        root=d.root,
+        list_files=d.list_files,
+        revision=d.revision,
+        imbalance=d.imbalance,
+        profile=d.profile,
+        cache=cache,
     )
 
 
@@ -251,6 +261,7 @@ def gather(
     first = first_stage.of(recipe)
     if first is not None:
         first.check_data(dataset)
+    several = several_labels(recipe, dataset)
     given = groups.given(recipe.groups, dataset.class_names)  # refused now, not after minutes of extraction
     with stage("backbone"):  # of all parts: a name that is unknown is refused before anything is extracted
         known = [(part, backbone_from_cache(recipe, part, cache)) for part in recipe.backbone.parts]
@@ -271,7 +282,17 @@ def gather(
         views.chosen(recipe.features.views),
         views.chosen(recipe.features.views_tested),
         first,
+        several,
     )
+
+
+def several_labels(recipe: Recipe, dataset: Dataset) -> SeveralLabels | None:
+    """The file of several right answers that a recipe names, tried on the ids of the test images."""
+    if recipe.data.real_labels is None or "test" not in dataset:
+        return None
+    found = read_labels(expanded(recipe.data.real_labels))
+    found.accepted(dataset["test"].ids, len(dataset.class_names))  # refused now, not after the extraction
+    return found
 
 
 def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
@@ -284,7 +305,7 @@ def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
     text = None
     if recipe.solver.name == "zeroshot":
         assert isinstance(inputs.backbone, Backbone)
-        text = text_classifier(inputs.backbone, inputs.data.class_names, inputs.data.templates)
+        text = text_classifier(inputs.backbone, inputs.data.names_in_prompts, inputs.data.templates)
     return ProbeProblem(
         raw=raw,
         y=np.tile(inputs.y, len(learnt)),

@@ -39,9 +39,8 @@ class Judgement:
     """What the held-out predictions of a recipe's heads are worth, image by image."""
 
     correct: NDArray[np.bool_]  # n
-    judged: NDArray[
-        np.bool_
-    ]  # n: which images were predicted; all, except where a training would take too long
+    # n: which images were predicted; all, except where a training would take too long or showed no gain
+    judged: NDArray[np.bool_]
     chosen: str  # what was chosen by all folds together, in words; empty where nothing was open
     seconds: float
     solving: float = 0.0  # of them, after the features were there
@@ -64,6 +63,8 @@ class Judgement:
 
 class TrainingImages:
     """The images that judge, their folds, and the groups of their classes by the plain probe."""
+
+    _latest: tuple[str, CrossFit] | None = None  # of features that are not the plain probe's
 
     def __init__(self, plain: Recipe, cache: Path | None) -> None:
         self.plain, self.cache = plain, cache
@@ -102,26 +103,45 @@ class TrainingImages:
             raise UserError("these features are not of the same training images as the plain probe's")
         return inputs, problem
 
-    def judgement(self, recipe: Recipe, work: Path) -> Judgement:
-        """The held-out predictions of a recipe's heads; `work` is for the checkpoints of trainings."""
+    def crossfit(self, recipe: Recipe) -> CrossFit:
+        """Exact probes on the features of a recipe; losses on the same features share what is solved."""
+        if _features(recipe) == _features(self.plain):
+            return self._plain
+        if self._latest is None or self._latest[0] != _features(recipe):
+            self._latest = None  # before others are read: two sets of features may fill the memory
+            frozen = recipe.model_copy(update={"finetune": False})
+            self._latest = _features(recipe), CrossFit(self.posed(frozen)[1], self.fold)
+        return self._latest[1]
+
+    def judgement(self, recipe: Recipe, work: Path, before: Judgement | None = None) -> Judgement:
+        """The held-out predictions of a recipe's heads; `work` is for the checkpoints of trainings.
+
+        A training for every fold ends with the fold after which hard classes have gained nothing over
+        `before` so far.
+        """
         begin = time.perf_counter()
-        plain = recipe.digest == self.plain.digest
-        frozen = recipe.model_copy(update={"finetune": False})
-        problem = self._plain.problem if plain else self.posed(frozen)[1]
+        crossfit = self.crossfit(recipe)
         solving = time.perf_counter()
-        how = _tuned if recipe.finetune else _by_sgd if recipe.trains else _solved
-        correct, judged, chosen = how(self, recipe, problem, work)
+        if recipe.finetune:
+            correct, judged, chosen = _tuned(self, recipe, crossfit.problem, work)
+        elif recipe.trains:
+            correct, judged, chosen = _by_sgd(self, recipe, crossfit.problem, work, before)
+        else:
+            correct, judged, chosen = _solved(self, recipe, crossfit)
         end = time.perf_counter()
         return Judgement(correct, judged, chosen, end - begin, end - solving)
+
+
+def _features(recipe: Recipe) -> str:
+    """What features depend on, where the data are the same."""
+    return recipe.backbone.model_dump_json() + recipe.features.model_dump_json()
 
 
 Judged = tuple[NDArray[np.bool_], NDArray[np.bool_], str]
 
 
-def _solved(images: TrainingImages, recipe: Recipe, problem: ProbeProblem, work: Path) -> Judged:
+def _solved(images: TrainingImages, recipe: Recipe, crossfit: CrossFit) -> Judged:
     """By the exact solver: one cross-fit of all candidates serves every fold's choice."""
-    known = problem is images._plain.problem
-    crossfit = images._plain if known else CrossFit(problem, images.fold)
     objective = Objective.of(recipe.select.name, crossfit.problem.metric, recipe.select.budget)
     tried = crossfit_candidates(crossfit, selecting.points(recipe), recipe.solver, objective)
     predicted = np.empty(len(images.fold), dtype=np.int64)
@@ -152,11 +172,13 @@ def _in_words(recipe: Recipe, chosen: Candidate) -> str:
     return ", ".join(f"{key} {value:.3g}" for key, value in values.items())
 
 
-def _by_sgd(images: TrainingImages, recipe: Recipe, problem: ProbeProblem, work: Path) -> Judged:
+def _by_sgd(
+    images: TrainingImages, recipe: Recipe, problem: ProbeProblem, work: Path, before: Judgement | None
+) -> Judged:
     """A training on the features for each fold, without its images."""
     from probe.train.sgd import probe_sgd
 
-    correct = np.zeros(problem.images, dtype=bool)
+    correct, judged = (np.zeros(problem.images, dtype=bool) for _ in ("correct", "judged"))
     for part, kept, held in _parts(images.fold):
         inner = stratified_holdout(problem.labels[kept], recipe.data.val_fraction, SEED)[1]
         fit = probe_sgd(
@@ -169,7 +191,18 @@ def _by_sgd(images: TrainingImages, recipe: Recipe, problem: ProbeProblem, work:
         )
         scores = problem.logits(OnScaled(fit.head), held)
         correct[held] = scores.argmax(dim=1).numpy() == problem.labels[held]
-    return correct, np.ones(problem.images, dtype=bool), ""
+        judged[held] = True
+        if before is not None and not _gains(images.judge, correct, before.correct, judged):
+            break
+    return correct, judged, ""
+
+
+def _gains(
+    judge: Judge, correct: NDArray[np.bool_], before: NDArray[np.bool_], rows: NDArray[np.bool_]
+) -> bool:
+    """Are hard classes better than before on these rows, be it by chance?"""
+    some = judge.only(rows)
+    return some.score(correct[rows], "hard") > some.score(before[rows], "hard")
 
 
 def _parts(fold: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:

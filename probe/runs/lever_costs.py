@@ -13,6 +13,7 @@ import numpy as np
 
 from probe import features
 from probe.recipe import PartConfig, Recipe
+from probe.runs import selecting
 from probe.runs.inputs import backbone_from_cache, load_backbone, views_needed
 from probe.runs.judgement import FOLDS, TrainingImages
 
@@ -22,6 +23,7 @@ SEARCHING = 1.5  # a training with its search for the rate / without
 EPOCHS = 5  # of a fine-tuning, where the recipe leaves them open
 ROWS = 5_000.0  # of a training on features, in a second
 HEAD_EPOCHS = 60
+WIDER = 1.6  # solving with p parts takes p to this power as long: 1, 3 and 6 times on pets
 
 
 class Costs:
@@ -45,18 +47,24 @@ class Costs:
             rows * len(views_needed(r, "test")) * self.per_image(r, part) for r, part in parts.values()
         )
 
-    def judging(self, recipe: Recipe, solving: float) -> float:
-        """Of the judgement of a recipe, where that of the recipe before it took `solving`, features aside."""
-        n, images = len(self.images.fold), self.images
+    def judging(self, recipe: Recipe, plain: float) -> float:
+        """Of the judgement of a recipe, where that of the plain probe took `plain`, features aside."""
         if recipe.finetune:
             epochs = (recipe.train.epochs or EPOCHS) * SEARCHING * BACKWARD
             per_image = self.per_image(recipe, recipe.backbone.parts[0])
-            return n * epochs * per_image * 2  # once without a fold, once with all images for the test
+            return len(self.images.fold) * epochs * per_image
+        trainings = FOLDS if recipe.trains else 1
+        return self.extraction(recipe) + trainings * self.solving(recipe, plain)
+
+    def solving(self, recipe: Recipe, plain: float) -> float:
+        """Of the heads of a recipe, features aside: of all folds, but of a training once."""
+        if recipe.finetune:
+            return self.judging(recipe, plain)
         if recipe.trains:
-            return self.extraction(recipe) + FOLDS * HEAD_EPOCHS * n / ROWS
-        if recipe.backbone == images.plain.backbone and recipe.features == images.plain.features:
-            return solving * (recipe.method.name != images.plain.method.name)
-        return self.extraction(recipe) + solving
+            return HEAD_EPOCHS * len(self.images.fold) / ROWS
+        values = len(selecting.points(recipe))  # each after the first starts from the one before
+        views = len(views_needed(recipe, "train"))
+        return plain * len(recipe.backbone.parts) ** WIDER * views * (1 + values) / 2
 
     def per_image(self, recipe: Recipe, part: PartConfig) -> float:
         """Seconds to extract one view of one image, timed on a few training images."""

@@ -1,4 +1,4 @@
-"""What `probe improve` tries: levers, each a change of the recipe, from cheap to dear. No torch here.
+"""What `probe improve` tries: levers, each a change of the recipe, in three rounds. No torch here.
 
 A lever is applied to whatever has been kept so far. Levers of a loss cost a few solves on cached features,
 levers of features one more pass over the images, levers of training a training for every fold that judges
@@ -21,10 +21,14 @@ from backbones.sources import Package
 from probe.recipe import Recipe, build
 
 Content = dict[str, Any]  # of a recipe, as YAML holds it
-Kind = Literal["loss", "features", "training"]
+Kind = Literal["selection", "margins", "weights", "views", "size", "taps", "backbones", "training"]
+# What is tried together, on top of the same recipe; the best of a round is kept.
+LOSSES: tuple[Kind, ...] = ("selection", "margins", "weights")
+FEATURES: tuple[Kind, ...] = ("views", "size", "taps", "backbones")
+TRAININGS: tuple[Kind, ...] = ("training",)
 
 UNBALANCED = 1.5  # largest class / smallest class from which class sizes are worth a lever
-LARGER = 1.25  # side of the next input size / side of this one, at least
+LARGER = (1.15, 1.3)  # steps of the input size: side / the backbone's own
 LARGEST = 640  # pixels: beyond, one image costs as much as ten
 GRID = 32  # input sizes are multiples of it, or of a transformer's patch
 CROPS = 2
@@ -37,6 +41,7 @@ class Lever:
     name: str
     kind: Kind
     change: Callable[[Content], bool]
+    after: str = ""  # the lever of which it is a longer step: where that gains nothing, this is not tried
 
     def applied(self, recipe: Recipe) -> Recipe | None:
         """The recipe with this lever; None where there is nothing to change."""
@@ -55,8 +60,8 @@ class Situation:
 
 
 def levers(s: Situation) -> list[Lever]:
-    """Every lever of this situation, cheap ones first."""
-    return [*_losses(s), *_views(), *_sizes(), *_taps(s), *_further(s), *_trainings()]
+    """Every lever of this situation, in the order of its rounds."""
+    return [*_losses(s), *_views(), *_sizes(s), *_taps(s), *_further(s), *_trainings()]
 
 
 # -- what is minimised, and what it is chosen for ------------------------------------------------------------
@@ -64,24 +69,24 @@ def levers(s: Situation) -> list[Lever]:
 
 def _losses(s: Situation) -> Iterator[Lever]:
     if s.recipe.solver.l2 is None:
-        yield _loss("choice of l2", {"name": "erm"}, s)
-    yield _loss("margins", {"name": "mr2", "power": [1 / 3, 2 / 3, 1.0]}, s)
-    yield _loss("effective frequency", {"name": "ef", "tau": [0.25, 0.5, 1.0]}, s)
+        yield _loss("choice of l2", "selection", {"name": "erm"}, s)
+    yield _loss("margins", "margins", {"name": "mr2", "power": [1 / 3, 2 / 3, 1.0]}, s)
+    yield _loss("effective frequency", "weights", {"name": "ef", "tau": [0.25, 0.5, 1.0]}, s)
     present = s.counts[s.counts > 0]
     if present.max() >= UNBALANCED * present.min():
-        yield _loss("class weights", {"name": "cb", "beta": [0.9, 0.99, 0.999]}, s)
-        yield _loss("logit adjustment", {"name": "la", "tau": [0.5, 1.0]}, s)
-    yield _loss("worst classes (DRO)", {"name": "dro", "sharpness": [4.0]}, s)
+        yield _loss("class weights", "weights", {"name": "cb", "beta": [0.9, 0.99, 0.999]}, s)
+        yield _loss("logit adjustment", "weights", {"name": "la", "tau": [0.5, 1.0]}, s)
+    yield _loss("worst classes (DRO)", "weights", {"name": "dro", "sharpness": [4.0]}, s)
 
 
-def _loss(name: str, method: Content, s: Situation) -> Lever:
+def _loss(name: str, kind: Kind, method: Content, s: Situation) -> Lever:
     """A method whose parameters, l2 among them, are chosen for hard classes within the budget."""
 
     def change(content: Content) -> bool:
         content["method"], content["select"] = dict(method), {"name": "budget", "budget": s.budget}
         return not content["finetune"] and content["solver"]["name"] == "lbfgs"
 
-    return Lever(name, "loss", change)
+    return Lever(name, kind, change)
 
 
 # -- what features are made of -------------------------------------------------------------------------------
@@ -95,51 +100,68 @@ def _views() -> Iterator[Lever]:
             content["features"]["views"] = views
             return fresh and not content["finetune"]
 
-        yield Lever(name, "features", change)
+        yield Lever(name, "views", change)
 
 
-def _sizes() -> Iterator[Lever]:
-    yield Lever("larger input", "features", _enlarge)
+def _sizes(s: Situation) -> Iterator[Lever]:
+    before = ""
+    for step in LARGER:
+        name = f"input x {step:g}"
+        yield Lever(name, "size", partial(_enlarge, s.recipe, step), after=before)
+        before = name
 
 
-def _enlarge(content: Content) -> bool:
-    """The next size of the first backbone; which the others have they keep."""
-    own = content["backbone"]
-    spec = backbones.catalogue.find(own["name"])
-    side = own["image_size"] or spec.size
-    if side is None or content["finetune"]:
-        return False
+def _enlarge(plain: Recipe, step: float, content: Content) -> bool:
+    """Every part larger than the plain probe, or the catalogue, has it: steps do not add up."""
+    given = {part.name: part.image_size for part in plain.backbone.parts}
+    parts = [content["backbone"], *content["backbone"]["also"]]
+    for part in parts:
+        part["image_size"] = larger(part["name"], step, given.get(part["name"]))
+    return not content["finetune"] and all(0 < (part["image_size"] or 0) <= LARGEST for part in parts)
+
+
+def larger(name: str, step: float, side: int | None = None) -> int | None:
+    """The size of a backbone's input nearest to `step` x `side` (its own by default) that it can take."""
+    spec = backbones.catalogue.find(name)
+    side = side or spec.size
+    if side is None:
+        return None
     patch = re.search(r"(?:patch|ViT-[A-Za-z]+-)(\d+)", spec.architecture)
-    step = int(patch[1]) if patch else GRID
-    own["image_size"] = -(-int(LARGER * side) // step) * step
-    return own["image_size"] <= LARGEST
+    grid = int(patch[1]) if patch else GRID
+    return max(round(step * side / grid), side // grid + 1) * grid
 
 
 def _taps(s: Situation) -> Iterator[Lever]:
     own = s.recipe.backbone
     used, *others = backbones.catalogue.find(own.name).taps
     for tap in others if own.tap in (None, used) else ():
-        yield Lever(f"features {tap} too", "features", partial(_tap, tap))
+        yield Lever(f"features {tap} too", "taps", partial(_tap, tap))
 
 
 def _tap(tap: str, content: Content) -> bool:
     """The same network, weights and size included, at another place."""
     first = {key: value for key, value in content["backbone"].items() if key != "also"}
-    return _adding({**first, "tap": tap})(content)
+    content["backbone"]["also"] = [{**first, "tap": tap}, *content["backbone"]["also"]]
+    return not content["finetune"]
 
 
 def _further(s: Situation) -> Iterator[Lever]:
-    for name in s.backbones:
-        if name != s.recipe.backbone.name:
-            yield Lever(f"with {name}", "features", _adding({"name": name}))
+    own = {part.name for part in s.recipe.backbone.parts}
+    names = [name for name in dict.fromkeys(s.backbones) if name not in own]
+    for name in names:
+        yield Lever(f"with {name}", "backbones", partial(_with, [name], names))
+    if len(names) > 1:  # together they may help where none does alone
+        yield Lever("with all further backbones", "backbones", partial(_with, names, names))
 
 
-def _adding(part: Content) -> Callable[[Content], bool]:
-    def change(content: Content) -> bool:
-        content["backbone"]["also"] = [*content["backbone"]["also"], dict(part)]
-        return not content["finetune"]
-
-    return change
+def _with(added: Sequence[str], names: Sequence[str], content: Content) -> bool:
+    """These beside what is there; further backbones in one order, however they came, to be judged once."""
+    also = {part["name"]: part for part in content["backbone"]["also"] if part["name"] in names}
+    others = [part for part in content["backbone"]["also"] if part["name"] not in names]
+    fresh = {name: {"name": name} for name in added if name not in also}
+    also |= fresh
+    content["backbone"]["also"] = [*others, *(also[name] for name in names if name in also)]
+    return bool(fresh) and not content["finetune"]
 
 
 def installed() -> list[str]:

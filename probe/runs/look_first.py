@@ -56,14 +56,14 @@ def zero_shot_accuracy(e: Experiment, cache: Path | None) -> NDArray[np.float64]
     if not alone or catalogue.find(e.recipe.backbone.name).family != WITH_TEXT:
         return None
     templates = data.templates[: max(1, PROMPTS // len(data.class_names))]
-    about = {"features": e.problem.key, "classes": list(data.class_names), "templates": list(templates)}
+    about = {"features": e.problem.key, "classes": list(data.names_in_prompts), "templates": list(templates)}
     place = cache_root(cache) / FOLDER / f"{digest(canonical(about))[:32]}.json"
     with suppress(UserError, OSError, ValueError, LookupError, TypeError):  # unknown, damaged, another user's
         check_owner(place)
         known = unsealed(reading.text(place))["accuracy"]
         return np.array([np.nan if v is None else float(v) for v in known])
     try:
-        embeddings, scale = text_classifier(b, data.class_names, templates)
+        embeddings, scale = text_classifier(b, data.names_in_prompts, templates)
     except UserError:  # such as a tokenizer that is out of reach: a forecast is no reason to fail a run
         return None
     head = FittedHead("cosine", {"weight": embeddings}, {"scale": scale})

@@ -13,20 +13,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from probe.errors import UserError
-from probe.evaluation import predictions
+from probe.evaluation import predictions, several_labels
+from probe.evaluation.diagnostics import training_bias
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
+from probe.evaluation.diagnostics.training_bias import TrainingBias
 from probe.evaluation.groups import Ranking
 from probe.evaluation.summary import Groups, gain_over, summarise
-from probe.heads.fitted import FittedHead
+from probe.heads.fitted import FittedHead, OnScaled
 from probe.probing.post_hoc import calibration
-from probe.probing.problem import Fit
+from probe.probing.problem import Fit, ProbeProblem
 from probe.runs import reference
 from probe.runs.experiment import Experiment
 from probe.runs.metadata import describe, remarks_and_margins
 from probe.runs.reference import ERM, PROBE
+from probe.runs.strategy import FittedMethod
 from probe.runs.training_summary import course
 
 FIRST = "first stage"  # what its predictions are called beside those of the second
+MOST_LOGITS = 20_000_000  # of training images that diagnostics look at: CIFAR-100 has five million
+BLOCK = 1_000_000  # of them at a time
 
 
 def evaluate(e: Experiment, ranking: Ranking) -> dict[str, Any]:
@@ -40,6 +45,9 @@ def evaluate(e: Experiment, ranking: Ranking) -> dict[str, Any]:
     }
     if e.fitted.first_scores:
         result["stage"] = second_stage(e, ranking.groups)
+    if e.inputs.several_labels is not None:
+        result["real"] = _real(e, e.inputs.several_labels, ranking.groups)
+        result["remarks"].append(several_labels.remark(result["real"]))
     if e.recipe.finetune:
         result["training"], remarks = course(
             e.eval_set(ranking.groups),
@@ -99,12 +107,16 @@ def _heads(fit: Fit) -> tuple[FittedHead, FittedHead]:
     return fit.first, fit.head
 
 
+def _real(e: Experiment, labels: several_labels.SeveralLabels, groups: Groups) -> dict[str, Any]:
+    """The `real` block: the same by several right answers of each test image."""
+    accepted = labels.accepted(e.test.ids, len(e.test.class_names))
+    names = [e.fitted.name] if e.versus is None else [e.fitted.name, ERM]
+    return several_labels.evaluate(labels, accepted, e.predictions, e.eval_set(groups), names)
+
+
 def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None) -> dict[str, Any]:
     """The `diagnostics` block, of the first seed; a network from scratch has no frozen features."""
-    models = {
-        method.name: Model(method.scores[0].numpy(), _array(method.fits[0].head.tensors.get("weight")))
-        for method in e.methods
-    }
+    models = {method.name: _model(e, method) for method in e.methods}
     train = LabelledFeatures(e.problem.crops, e.problem.labels)
     test = LabelledFeatures(e.problem.head_scaling.lazily(e.test.X), e.test.y)
     return diagnose(
@@ -117,6 +129,28 @@ def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None
         train=None if e.recipe.from_scratch else train,
         test=None if e.recipe.from_scratch else test,
     )
+
+
+def _model(e: Experiment, method: FittedMethod) -> Model:
+    """A method's first head as the diagnostics look at it."""
+    head, tuned = method.fits[0].head, method.tuned
+    start = None if tuned is None or tuned.start is None else tuned.start.tensors.get("weight")
+    return Model(
+        method.scores[0].numpy(),
+        _array(head.tensors.get("weight")),
+        before=_array(start),
+        on_train=_on_train(e.problem, head) if tuned is None else None,
+    )
+
+
+def _on_train(problem: ProbeProblem, head: FittedHead) -> TrainingBias | None:
+    """Prediction bias on the training images; None where that would cost as much as the probe itself."""
+    n, k = problem.images, problem.num_classes
+    if head.kind not in ("linear", "cosine") or n * k > MOST_LOGITS:
+        return None
+    scores, parts = OnScaled(head), np.array_split(np.arange(n), -(-n * k // BLOCK))
+    blocks = ((problem.logits(scores, rows).numpy(), problem.labels[rows]) for rows in parts)
+    return training_bias.of_blocks(blocks, k)
 
 
 def _array(tensor: Tensor | None) -> NDArray[np.floating] | None:

@@ -22,6 +22,7 @@ from probe import methods
 from probe.errors import UserError
 from probe.evaluation import predictions
 from probe.evaluation.predictions import Predictions
+from probe.methods.second_stage_rows import NOT_TRAINED
 from probe.probing import exact, second_stage
 from probe.probing.problem import Fit, ProbeProblem
 from probe.probing.selection import Selector, enough
@@ -203,7 +204,7 @@ class Trained(Strategy):
 def check_trained(method: MethodConfig) -> None:
     """Refuse to train what only an exact solver can do."""
     if methods.catalogue.is_second_stage(method.name):
-        raise UserError(f"{method.name}: {methods.catalogue.NOT_TRAINED}")
+        raise UserError(f"{method.name}: {NOT_TRAINED}")
     if method.name == "jtt" and method.params.get("errors", "training") != "training":
         raise UserError("jtt: errors=crossfit is for the exact solver; a training counts its own errors")
 

@@ -47,6 +47,14 @@ def _unscaled_head(r: Recipe) -> bool:
     return _owns_head(r) or r.train.head == "cosine" or (r.train.head == "auto" and takes == "cosines")
 
 
+def _whitens(r: Recipe) -> bool:
+    """Is there a cosine head on features that exist before the training?"""
+    wanted = r.train.head == "cosine" or (r.train.head in ("auto", "adapter") and _loss(r).takes == "cosines")
+    if not wanted or not r.finetune:
+        return wanted
+    return not r.from_scratch and r.train.start in ("auto", "means")
+
+
 def _optimizer(r: Recipe) -> str:
     """What is used where none is given: `probe.train.family_defaults` and `probe.train.sgd`."""
     return r.train.optimizer or ("adamw" if r.finetune and not r.from_scratch else "sgd")
@@ -82,7 +90,7 @@ LARGEST_BATCH = 256  # where none is given: on features, and at most on images, 
 NEEDS_IMAGES = tuple(
     f"train.{name}"
     for name in (
-        *("augment", "start", "layer_decay", "batch_norm", "drop_path"),
+        *("augment", "start", "layer_decay", "batch_norm", "drop_path", "tune"),
         *("grad_checkpointing", "channels_last", "compile", "wise", "workers"),
     )
 )
@@ -128,9 +136,19 @@ RULES = (
     Rule(
         ("train.head",), lambda r: not _owns_head(r), "this method's loss has a head of its own, and no other"
     ),
+    Rule(
+        ("train.whiten",),
+        _whitens,
+        "it is for cosine heads, on frozen features or started from class means of pretrained ones",
+    ),
     Rule(("solver.grid",), lambda r: r.solver.l2 is None, "solver.l2 is given, so none is searched"),
     Rule(("solver.tol",), lambda r: r.solver.name == "lbfgs", "it is for --solver lbfgs"),
     Rule(("train.momentum",), lambda r: _optimizer(r) != "adamw", "adamw has none; it is for sgd"),
+    Rule(
+        ("train.milestones", "train.milestone_factor"),
+        lambda r: r.train.schedule == "steps",
+        "it is for train.schedule=steps",
+    ),
     Rule(("train.micro_batch",), _fits_batch, "a batch is smaller; give at most train.batch_size"),
     Rule(
         ("train.partners",),
@@ -146,6 +164,11 @@ RULES = (
         ("train.augment.alpha",),
         lambda r: r.train.augment.mix != "none",
         "it is for train.augment.mix=mixup, cutmix or both",
+    ),
+    Rule(
+        ("train.layer_decay", "train.batch_norm", "train.grad_checkpointing"),
+        lambda r: r.train.tune != "head",
+        "train.tune=head leaves the encoder as it is",
     ),
     Rule(
         ("features.views", "features.test_views"),

@@ -14,6 +14,8 @@ from probe.losses.base import Loss
 from probe.methods.base import Method
 from probe.recipe import MethodConfig, Recipe
 from probe.recipe.train_settings import TrainConfig
+from probe.train import schedule
+from probe.train.model import tuning
 from probe.train.model.network import OwnHead
 from probe.train.parallel import deepspeed_config
 from probe.train.seeding import derive_seed
@@ -28,6 +30,11 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
         raise UserError(
             f"{method.name} only attracts features to class vectors, which must be fixed; use train.head=etf"
         )
+    if settings.augment.mix != "none" and "views" in methods.info(method.name).needs:
+        raise UserError(
+            f"{method.name} contrasts images by their labels, and train.augment.mix={settings.augment.mix} "
+            "mixes those; use mix=none"
+        )
     mixes = methods.info(method.name).soft_targets or not methods.catalogue.wraps(method.name)
     if settings.augment.mix != "none" and not mixes:  # a loss by itself takes them (`Loss.mixed`)
         raise UserError(
@@ -36,6 +43,13 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
         )
     if "gradients" in methods.info(method.name).needs and deepspeed_config.asked() is not None:
         raise UserError(f"{method.name}: {deepspeed_config.NO_GRADIENTS}")
+    schedule.check(settings)
+    tuning.check(settings.tune)
+    if tuning.kind(settings.tune) == tuning.LORA and settings.wise:
+        raise UserError(
+            f"train.wise goes between the weights of start and end, and train.tune={settings.tune} trains "
+            "products of weights; leave out one of the two"
+        )
     if settings.start == "probe" and settings.head in ("cosine", "etf"):
         raise UserError(f"start: probe is a linear solution; a {settings.head} head cannot begin with it")
 
@@ -50,11 +64,18 @@ def check_recipe(recipe: Recipe) -> None:
             f"start: {recipe.train.start} needs features worth having, and {recipe.backbone.name} is trained "
             "from scratch; use train.start=random"
         )
-    if not recipe.finetune and loss.frozen == "no effect" and recipe.train.head != "adapter":
+    if recipe.from_scratch and recipe.train.tune != "all":
         raise UserError(
-            f"{recipe.method.name} has no effect on frozen features: {loss.why}; "
-            "fine-tune, or use train.head=adapter"
+            f"train.tune={recipe.train.tune} would leave random weights of {recipe.backbone.name} as they are"
+            ", since it is trained from scratch; use train.tune=all"
         )
+    frozen = not recipe.finetune or recipe.train.tune == "head"
+    for spec in (methods.info(recipe.method.name), loss):
+        if frozen and spec.frozen == "no effect" and recipe.train.head != "adapter":
+            raise UserError(
+                f"{recipe.method.name} has no effect on frozen features: {spec.why}; "
+                "fine-tune, or use train.head=adapter"
+            )
 
 
 def make_method(
@@ -88,7 +109,8 @@ def make_head(method: Method, settings: TrainConfig, *, dim: int, num_classes: i
         return OwnHead(method.loss, dim)
     kind, angular = settings.head, "etf" if method.loss.spec.fixed_head else "cosine"
     if kind == "auto":
-        kind = angular if method.takes == "cosines" or settings.start == "zeroshot" else "linear"
+        cosine = method.takes == "cosines" or settings.start == "zeroshot"
+        kind = angular if cosine else method.head or "linear"
     params: dict[str, Any] = {} if kind == "linear" else {"seed": derive_seed(seed, "head") % 2**31}
     if kind == "adapter":
         params = {"head": angular, **params} if method.takes == "cosines" else {}

@@ -2,7 +2,8 @@
 
 The row of convnets under AdamW was chosen on held-out training images of pets and digits; what it gives is
 measured by `benchmarks/finetuning.py`. The others follow published fine-tuning and are not measured here:
-CLIP as in the MR² release and WiSE-FT, transformers as in MAE and DINOv2, nets from scratch as on CIFAR.
+CLIP as in the MR² release and WiSE-FT, transformers as in MAE and DINOv2, nets from scratch as on CIFAR, on
+ImageNet (convnets: He et al. 2016, Goyal et al. 2017) and as DeiT (transformers: Touvron et al. 2021).
 """
 
 from __future__ import annotations
@@ -15,15 +16,21 @@ from backbones import catalogue
 from backbones.sources import Scratch
 from probe.errors import UserError
 from probe.recipe.train_settings import OPEN, TrainConfig
+from probe.train.model import tuning
 
 if TYPE_CHECKING:
     from torch import nn
 
     from backbones.backbone import Backbone
 
-Family = Literal["convnet", "transformer", "clip", "scratch"]
+Family = Literal["convnet", "transformer", "clip", "scratch", "scratch-convnet", "scratch-transformer"]
 
-CONVOLVED: tuple[Family, ...] = ("convnet", "scratch")  # whose steps are faster with channels last
+SCRATCHES: tuple[Family, ...] = ("scratch", "scratch-convnet", "scratch-transformer")  # not pretrained
+CONVOLVED: tuple[Family, ...] = (
+    "convnet",
+    "scratch",
+    "scratch-convnet",
+)  # whose steps are faster with channels last
 
 SMALLEST_BATCH = 16  # images: below it a step's gradient is mostly noise
 BATCHES = 32  # in an epoch, where the data are too few for the largest batch
@@ -66,6 +73,12 @@ SCRATCH: dict[str, Any] = {
     "batch_norm": "train",
 }
 
+LARGE: dict[str, Any] = {**SCRATCH, "weight_decay": 1e-4, "epochs": 90, "batch_size": 256}  # images
+
+# Few weights, or a head alone, need longer steps than a whole pretrained net; LoRA's usual rates are about
+# ten times those of full fine-tuning. Not measured here: the search tries them.
+FASTER = {"head": 10.0, "norms": 10.0, "lora": 10.0}
+
 # By (family, optimiser); a family's first row has its default optimiser.
 ROWS: dict[tuple[Family, str], Defaults] = {
     ("convnet", "adamw"): Defaults(
@@ -89,14 +102,24 @@ ROWS: dict[tuple[Family, str], Defaults] = {
     # A few steps say nothing about the rate of a hundred epochs, so none is searched for from scratch.
     ("scratch", "sgd"): Defaults((), 0.1, **SCRATCH),
     ("scratch", "adamw"): Defaults((), 1e-3, **{**SCRATCH, "weight_decay": 0.05}),
+    ("scratch-convnet", "sgd"): Defaults((), 0.1, **LARGE),
+    ("scratch-convnet", "adamw"): Defaults((), 1e-3, **{**LARGE, "weight_decay": 0.05}),
+    ("scratch-transformer", "adamw"): Defaults(
+        (), 2.5e-4, **{**LARGE, "weight_decay": 0.05, "warmup": 5 / 300, "epochs": 300, "clip": 1.0}
+    ),
+    ("scratch-transformer", "sgd"): Defaults((), 0.03, **{**LARGE, "clip": 1.0}),
 }
 
 
 def family(backbone: Backbone) -> Family:
     """The family of a loaded backbone, by the source of its weights and by its layers."""
     if backbone.source == str(Scratch()):
-        return "scratch"
+        large = catalogue.find(backbone.name).family in ("timm", "effnet")
+        return UNTRAINED[structure(backbone.encoder)] if large else "scratch"
     return "clip" if catalogue.find(backbone.name).family == "clip" else structure(backbone.encoder)
+
+
+UNTRAINED: dict[Family, Family] = {"convnet": "scratch-convnet", "transformer": "scratch-transformer"}
 
 
 def structure(encoder: nn.Module) -> Family:
@@ -117,6 +140,10 @@ def resolve(settings: TrainConfig, kind: Family, images: int, *, split: bool = F
     """The settings with every open one filled in, for this many training images; only `lr` may stay open,
     to be searched for. `split`: are weights split over processes?"""
     optimizer, defaults = row(kind, settings.optimizer)
+    if optimizer == "adamw" and settings.momentum != TrainConfig().momentum:
+        raise UserError(
+            f"train.momentum={settings.momentum} would change nothing: adamw has none; leave it out"
+        )
     batch = settings.batch_size or batch_size(images, defaults.batch_size)
     if isinstance(settings.micro_batch, int) and settings.micro_batch > batch:
         raise UserError(
@@ -158,7 +185,13 @@ def batch_size(images: int, largest: int) -> int:
     return max(1, min(largest, max(SMALLEST_BATCH, fitting)))
 
 
+def rates(settings: TrainConfig, kind: Family) -> tuple[float, ...]:
+    """The learning rates that a search tries, for the weights that are trained (`train.tune`)."""
+    factor = FASTER.get(tuning.kind(settings.tune), 1.0)
+    return tuple(factor * rate for rate in row(kind, settings.optimizer)[1].rates)
+
+
 def described(settings: TrainConfig, kind: Family) -> dict[str, Any]:
     """The resolved settings as plain values, for log.jsonl and result.json."""
-    values = {name: getattr(settings, name) for name in (*OPEN, "batch_norm", "start")}
+    values = {name: getattr(settings, name) for name in (*OPEN, "batch_norm", "start", "tune")}
     return {"family": kind, **values, "crop": settings.augment.crop}

@@ -31,7 +31,7 @@ from probe.train.inputs.concat import Samples
 from probe.train.inputs.loaders import ImageLoader, default_workers
 from probe.train.loop import Training
 from probe.train.lr_search import Search
-from probe.train.model import encoder_options, wise_ft
+from probe.train.model import encoder_options, teacher, tuning, wise_ft
 from probe.train.model import tuned_weights as weights
 from probe.train.model.head_init import Start, automatic, set_head
 from probe.train.model.network import Network
@@ -87,8 +87,15 @@ class FinetuneJob:
         """The same, with what `start: auto` means for this head."""
         if self.settings.start != "auto":
             return self
-        kind = automatic(head, pretrained=self.family != "scratch")
+        kind = automatic(head, pretrained=self.family not in family_defaults.SCRATCHES)
         return replace(self, settings=self.settings.model_copy(update={"start": kind}))
+
+    def searching(self, method: Method) -> FinetuneJob:
+        """The same, with the family's rate where short trials of this method would show nothing."""
+        if self.settings.lr is not None or method.searchable:
+            return self
+        _, row = family_defaults.row(self.family, self.settings.optimizer)
+        return replace(self, settings=self.settings.model_copy(update={"lr": row.lr}))
 
     def loader(self, samples: Samples) -> ImageLoader:
         """What loads these samples, augmented as the settings say."""
@@ -146,13 +153,14 @@ def finetune(
     )
     method.loss.measures_frequency = recipe.train.selects and frequency.is_open(recipe.method)
     method.from_scratch = recipe.from_scratch
+    taught = _teach(job, method)
     head = make_head(method, job.settings, dim=job.backbone.dim, num_classes=job.num_classes, seed=seed)
-    job = job.starting(head)
+    job = job.starting(head).searching(method)
     start = _start(job, pose)
     search = _search(job, head, start)
     scaling = set_head(job.settings.start, head, start)
     begin = None if job.settings.start == "random" else export.fitted(head, scaling)
-    digest = job.digest  # before anything moves
+    digest = " ".join([job.digest, *taught])  # before anything moves
     dropped = _switch_on(job)
     training = _training(job, method, head, scaling, folder, digest, show, search)
     training.run()
@@ -191,6 +199,15 @@ def _job(
     )
 
 
+def _teach(job: FinetuneJob, method: Method) -> list[str]:
+    """Give the method its teacher, where it names one; returns that one's fingerprint."""
+    if method.teacher is None:
+        return []
+    found = teacher.load(Path(method.teacher), job.backbone, job.data.class_names)
+    method.taught_by(found)
+    return [found.fingerprint]
+
+
 def _with_frequency(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] | None) -> MethodConfig:
     """The recipe's method, with the effective frequencies that its loss starts from, where it has such."""
     method = job.recipe.method
@@ -208,13 +225,14 @@ def _start(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] | None) ->
 
     return Start(
         backbone=job.backbone,
-        class_names=job.data.class_names,
+        class_names=job.data.names_in_prompts,
         templates=job.data.templates,
         method=job.recipe.method,
         solver=job.recipe.solver,
         held=job.held,
         trained=job.trained,
         seed=job.seed,
+        whiten=job.settings.whiten,
         pose=frozen,
     )
 
@@ -232,9 +250,8 @@ def _search(job: FinetuneJob, head: Head, start: Start) -> Search | None:
     set_head(job.settings.start, other, replace(start, trained=kept))
     rng = np.random.default_rng(derive_seed(job.seed, "judges"))
     judges = np.sort(rng.permutation(job.held)[:JUDGES])
-    _, row = family_defaults.row(job.family, job.settings.optimizer)
     return Search(
-        row.rates,
+        family_defaults.rates(job.settings, job.family),
         train=job.loader(job.samples.subset(kept)),
         validation=job.loader(job.samples.subset(judges)),
         head={f"head.{name}": value for name, value in other.state_dict().items()},
@@ -242,9 +259,10 @@ def _search(job: FinetuneJob, head: Head, start: Start) -> Search | None:
 
 
 def _switch_on(job: FinetuneJob) -> list[tuple[nn.Module, str, nn.Module]]:
-    """Make the encoder trainable, with the options of the settings; returns what to `restore` afterwards."""
+    """Make the encoder trainable, as far as the settings say, with their options; returns what to `restore`
+    afterwards."""
     s, encoder = job.settings, job.backbone.encoder
-    encoder.requires_grad_(True)
+    tuning.choose(encoder, s.tune, size=job.backbone.preprocessing.size, seed=job.seed)
     if s.grad_checkpointing:
         encoder_options.checkpoint_activations(encoder)
     return encoder_options.drop_paths(encoder, s.drop_path) if s.drop_path else []
@@ -300,6 +318,7 @@ def _finish(
     if "partners" in training.state.progress.epochs[-1]:
         record["partners"] = training.state.progress.epochs[-1]["partners"]
     record["settings"] = {**family_defaults.described(s, job.family), "lr": training.lr}
+    record["trained_parameters"] = sum(p.numel() for p in training.engine.parameters)
     if training.state.progress.found is not None:
         record["search"] = training.state.progress.found
     if training.state.progress.best is not None:
@@ -314,10 +333,12 @@ def _finish(
         kept = network.snapshot()
         first, last = (_at(training, state)["validation"] for state in (training.state.start, kept))
         record["held_out"] = {"start": first, "end": last}
+    tuning.merge(network.encoder)
     held = None if training.task.validation is None else training.evaluate(training.task.validation)
     none = torch.empty(0, job.num_classes)
     scores = training.evaluate(job.loader(job.test)) if score_test else none
     trained = training.release()
+    tuning.unwrap(job.backbone.encoder)
     path = folder / weights.FILE
     if training.rank == 0:
         weights.save(job.backbone, path)

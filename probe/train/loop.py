@@ -38,7 +38,7 @@ from probe.train.model.network import Network
 from probe.train.parallel import accelerator as runtime
 from probe.train.parallel import dtensor
 from probe.train.parallel.dry_run import dry_run
-from probe.train.schedule import Schedule
+from probe.train.schedule import Falls, Schedule
 from probe.train.seeding import derive_seed, set_seed
 from probe.train.signals import Stopped, StopRequest
 from probe.train.state import Progress, TrainState
@@ -54,7 +54,7 @@ SHOWN_EVERY = 0.1  # seconds between two updates of the progress bar
 
 @dataclass(frozen=True)
 class Stage:
-    """One training from warm-up to the end of its cosine; most methods have a single one."""
+    """One training from warm-up to the end of its schedule; most methods have a single one."""
 
     epochs: int
     sampler: Sampler
@@ -91,10 +91,9 @@ class Training:
         self.mix = augment.mixer(settings.augment, task.num_classes)
         self.batch_size = settings.batch_size or BATCH
         self.micro_batch = settings.micro_batch if isinstance(settings.micro_batch, int) else None
-        self.views = task.views
         self.given = task.objective(seed)
         self.objective = runtime.place(self.given, settings, self.accelerator)  # what is trained
-        self.objective.train_mode(frozen_batch_norm=settings.batch_norm == "frozen")
+        self.objective.train_mode(self.settings)
         fused = not self.sharded
         optimizer = optim.make(self.network, self.method, task.optimizer, settings, fused=fused)
         tried = None
@@ -116,6 +115,11 @@ class Training:
     @property
     def method(self) -> Method:
         return self.objective.method
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The kinds of random views that are drawn of each training sample in this stage."""
+        return self.task.views(self.method)
 
     @property
     def device(self) -> torch.device:
@@ -182,17 +186,18 @@ class Training:
         sampler = self.make_sampler()
         steps = sampler.steps
         warmup = round((self.settings.warmup_epochs or 0) * steps)
-        return Stage(epochs, sampler, steps, Schedule(self.lr, epochs * steps, warmup))
+        falls = Falls.of(self.settings, epochs, steps)
+        return Stage(epochs, sampler, steps, Schedule(self.lr, epochs * steps, warmup, falls))
 
     def _train_epoch(self, stage: Stage, epoch: int, advance: Callable[..., None]) -> None:
         """Batch after batch: the learning rate, a step (forward, loss, backward, update), the log."""
         p, progress = self.state.position, self.state.progress
-        self.objective.train_mode(frozen_batch_norm=self.settings.batch_norm == "frozen")
+        self.objective.train_mode(self.settings)
         self.method.start_epoch(epoch, stage.epochs)
         begin, shown, waiting = time.perf_counter(), 0.0, 0
         for step in self.steps(self.task.train, stage.sampler, p.epochs, p.step):
             lr = stage.schedule.lr(number := epoch * stage.steps + p.step)
-            self.method.set_strength(stage.schedule.warmth(number))
+            self.method.set_strength(stage.schedule.warmth(number, self.method.ramp))
             loss = self._step(step, lr)
             progress.loss_sum += loss
             now, waiting = time.perf_counter(), waiting + step.size

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from probe.errors import UserError
 from probe.methods.base import Method
+from probe.recipe.train_settings import TrainConfig
 from probe.train.inputs.batch import Batch
 from probe.train.model import batchnorm
 from probe.train.model.network import Network
@@ -39,14 +40,16 @@ class Objective(nn.Module):
         """Forward pass and loss of a micro-batch, a scalar."""
         return self.method.objective(self.network, batch)
 
-    def train_mode(self, *, frozen_batch_norm: bool) -> None:
+    def train_mode(self, settings: TrainConfig) -> None:
         """Training mode, except for batch-norms that are to stay as they were loaded, and for what this stage
         leaves as it is."""
         self.network.train()
         self.method.train()
-        if frozen_batch_norm:
+        if settings.batch_norm == "frozen":
             for model in (self.network, *self.method.copies()):
-                batchnorm.freeze(model)
+                batchnorm.freeze(model, affine=settings.tune != "norms")
+        if settings.tune != "all":
+            batchnorm.hold_untrained(self.network)
         if self.method.freezes:
             self.network.eval()
 

@@ -46,7 +46,10 @@ def test_every_promised_name_is_there():
         clip-rn50 clip-rn101 clip-vit-b32 clip-vit-b16 clip-vit-l14
         mae-vit-b16 mae-vit-l16 mocov2-rn50 dinov2-vit-s14 dinov2-vit-b14 resnet50
         effnet-lite0 effnet-lite1 effnet-lite2
-        cifar-resnet20 cifar-resnet32 cifar-preact20 cifar-preact32 wrn-22-10
+        cifar-resnet20 cifar-resnet32 cifar-resnet44 cifar-resnet56 cifar-resnet110
+        cifar-resnet20-b cifar-resnet32-b cifar-resnet44-b cifar-resnet56-b cifar-resnet110-b cifar-resnet50
+        cifar-preact20 cifar-preact32 cifar-preact20-b cifar-preact32-b
+        wrn-22-10 wrn-28-10 wrn-34-10 wrn-22-10-dropout wrn-28-10-dropout wrn-34-10-dropout
     """
     assert backbones.names() == promised.split()
     assert [row.name.split(":")[0] for row in backbones.specs() if row.open] == ["timm", "open_clip", "hf"]
@@ -81,7 +84,7 @@ def test_a_row_of_ones_own_is_enough_for_a_new_backbone(monkeypatch):
     )
     backbones.register(row)
     assert backbones.load("tiny")(torch.zeros(1, 3, 32, 32)).shape == (1, 64)
-    with pytest.raises(UserError, match="taken"):
+    with pytest.raises(UserError, match=r"taken"):
         backbones.register(row)
 
 
@@ -140,15 +143,22 @@ def test_clip_rows_fetch_what_open_clip_would(row):
 
 
 # Parameter counts with a classifier of ten classes, as the papers give them: arXiv 1512.03385 table 6,
-# 1605.07146 table 4. The encoder here has no classifier, so its weights and biases are added.
+# 1605.07146 table 4 (WRN-22-10, -28-10); WRN-34-10 as in adversarial training, 46.2 M. The encoder here has
+# no classifier, so its weights and biases are added.
 @pytest.mark.parametrize(
     ("name", "millions"),
     [
         ("cifar-resnet20", 0.27),
         ("cifar-resnet32", 0.46),
+        ("cifar-resnet44", 0.66),
+        ("cifar-resnet56", 0.85),
+        ("cifar-resnet110", 1.7),
         ("cifar-preact20", 0.27),
         ("cifar-preact32", 0.46),
+        ("cifar-resnet50", 23.5),
         ("wrn-22-10", 26.8),
+        ("wrn-28-10", 36.5),
+        ("wrn-34-10", 46.2),
     ],
 )
 def test_cifar_nets_have_the_papers_parameter_counts(name, millions):
@@ -158,6 +168,49 @@ def test_cifar_nets_have_the_papers_parameter_counts(name, millions):
         assert net(torch.empty(1, 3, row.size, row.size)).shape == (1, row.dim)
     count = sum(parameter.numel() for parameter in net.parameters()) + (row.dim + 1) * 10
     assert round(count / 1e6, 2 if millions < 1 else 1) == millions
+
+
+def layers(name):
+    with torch.device("meta"):
+        return cifar.ResidualNet(cifar.PLANS[catalogue.find(name).architecture])
+
+
+@pytest.mark.parametrize("name", [row.name for row in CIFAR_ROWS if row.name.endswith("-b")])
+def test_option_b_adds_two_normalised_convolutions_and_nothing_else(name):
+    with_a, with_b = layers(name.removesuffix("-b")), layers(name)
+    added = set(dict(with_b.named_parameters())) - set(dict(with_a.named_parameters()))
+    assert set(dict(with_a.named_parameters())) <= set(dict(with_b.named_parameters()))
+    convolutions = 16 * 32 + 32 * 64
+    norms = 0 if "preact" in name else 2 * (32 + 64)  # pre-activation: what it sees is normalised already
+    assert sum(dict(with_b.named_parameters())[key].numel() for key in added) == convolutions + norms
+
+
+def test_dropout_is_between_the_convolutions_in_training_only():
+    plain, dropping = (cifar.PreactivationBlock(4, 4, 1, torch.nn.Identity(), rate) for rate in (0.0, 0.3))
+    dropping.load_state_dict(plain.state_dict())
+    x = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(plain.eval()(x), dropping.eval()(x))
+    assert not torch.equal(plain.train()(x), dropping.train()(x))
+    zeroed = torch.nn.functional.dropout(torch.ones(1, 1, 100, 100), 0.3)
+    assert dropping.dropout(torch.ones(1, 1, 100, 100)).max() == pytest.approx(float(zeroed.max()))
+    rates = {m.p for m in layers("wrn-28-10-dropout").modules() if isinstance(m, torch.nn.Dropout)}
+    assert rates == {0.3}
+
+
+@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_resnet", "effnet-lite0"])
+def test_any_timm_net_is_built_without_weights_by_the_word_scratch(name):
+    first = backbones.load(name, weights="scratch", image_size=32, seed=1)
+    assert first.fingerprint == backbones.load(name, weights="scratch", image_size=32, seed=1).fingerprint
+    assert first.fingerprint != backbones.load(name, weights="scratch", image_size=32, seed=2).fingerprint
+    assert first.source == str(Scratch())
+    with torch.no_grad():
+        assert first(torch.zeros(2, 3, 32, 32)).shape == (2, first.dim)
+
+
+@pytest.mark.parametrize("name", ["clip-rn50", "mocov2-rn50", "hf:some/model"])
+def test_what_is_only_known_by_its_weights_cannot_be_built_without_them(name):
+    with pytest.raises(UserError, match=r"cannot be built without its weights.*timm:resnet50"):
+        backbones.load(name, weights="scratch")
 
 
 def test_a_net_without_weights_is_the_same_at_every_load_and_another_by_seed_or_name():

@@ -108,8 +108,8 @@ def test_what_goes_wrong_in_a_reader_is_one_line(own_rows, read, answer):
 @pytest.mark.parametrize(
     ("wrong", "answer"),
     [
-        ({}, "give one of hub, folder and read"),
-        ({"hub": "a/b", "folder": "c"}, "give one of hub, folder and read"),
+        ({}, "give one of hub, folder, read and lists"),
+        ({"hub": "a/b", "folder": "c"}, "give one of hub, folder, read and lists"),
         ({"hub": "a/b", "sizes": {"train": 3}}, "sizes are those of train and test"),
         ({"hub": "a/b", "metric": "top5"}, "the metric is one of accuracy, mean_per_class"),
         ({"hub": "a/b", "templates": ("a photo",)}, "every template needs {} for the class name"),

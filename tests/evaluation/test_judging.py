@@ -87,6 +87,17 @@ def test_the_order_of_images_changes_nothing(case):
         assert shuffled.score(rival[order], name) == pytest.approx(value, abs=1e-12)
 
 
+def test_above_chance_is_what_no_constant_answer_and_hardly_any_guess_is():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), [40, 60, 80, 60, 80, 80])
+    judge = Judge(labels, np.zeros(len(labels), dtype=np.int64), 7, ())  # of the last class there is none
+    for answer in range(7):
+        assert not judge.above_chance(labels == answer)
+    guesses = rng.integers(0, 6, (1000, len(labels)))
+    assert np.mean([judge.above_chance(guess == labels) for guess in guesses]) < 0.005
+    assert judge.above_chance(rng.random(len(labels)) < 0.3)
+
+
 def test_a_third_without_an_image_is_said_and_not_scored():
     labels = np.array([0, 1, 0, 1])
     judge = Judge.ranked(labels, 2, np.array([0, 0, 1, 1]), labels == 0, np.ones(4))

@@ -20,6 +20,10 @@ VARIANTS = [
     ("dbm", {"base": "bs", "positives": "none", "tau": 0.5}),
     ("sphereface", {"margin": 1}),
     ("sphereface", {"margin": 3}),
+    ("sphereface", {"blend": 5.0}),
+    ("cmic", {"cap": 2.0}),
+    ("range", {"scale": "total"}),
+    ("dro-lt", {"scale": "total", "margin": 0.5}),
     ("mr2", {"p": 3.0, "c": 1.7}),
     ("mr2", {"lam": 0.0}),
     *(

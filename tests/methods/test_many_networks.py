@@ -131,7 +131,7 @@ def test_a_step_of_ncl_is_the_formula(tmp_path):
     experts = [training.network, *training.method.others]
     logits = [expert(view) for expert, view in zip(experts, batch.views, strict=True)]
     want = functional.ncl(logits, batch.targets, [10.0] * 4, hard=2, factor=0.6)
-    assert loss == pytest.approx(float(want), rel=1e-5)
+    assert loss == pytest.approx(want.item(), rel=1e-5)
 
 
 def test_one_expert_alone_with_all_classes_hard_is_twice_cross_entropy(tmp_path):

@@ -1,9 +1,14 @@
 """A recipe says exactly what it means, or why it cannot."""
 
+import hashlib
+import json
+from functools import reduce
+
 import pytest
 
 from probe import recipe
 from probe.errors import UserError
+from probe.recipe import schema
 from probe.runs.naming import slug
 
 
@@ -30,6 +35,22 @@ def test_a_saved_recipe_runs_again_as_it_was(tmp_path):
     again = recipe.build(recipe.read(tmp_path / "recipe.yaml"))
     assert again == r
     assert again.digest == r.digest
+
+
+def test_only_heads_that_are_trained_otherwise_than_before_have_new_digests():
+    """Stored runs of linear heads keep their names; those of cosine heads and adapters are not reused."""
+    runs = {h: recipe.build({"solver": "sgd", "train": {"head": h}}) for h in ("linear", "cosine", "adapter")}
+    assert [h for h, r in runs.items() if r.digest == _before(r)] == ["linear"]
+
+
+def _before(r):
+    """The digest without what came later."""
+    content = r.model_dump()
+    for key in schema.LATER:
+        *parents, last = key.split(".")
+        del reduce(dict.__getitem__, parents, content)[last]
+    content["train"]["channels_last"] = False
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def test_the_digest_follows_every_setting():

@@ -8,6 +8,7 @@ import pytest
 from probe.evaluation import groups as grouping
 from probe.evaluation import metrics
 from probe.evaluation.crossfitted import Crossfitted
+from probe.evaluation.diagnostics import training_bias
 from probe.evaluation.diagnostics.diagnose import LabelledFeatures, Model, diagnose
 from probe.evaluation.diagnostics.look_first import NamedImages, look_first
 from probe.evaluation.summary import EvaluationSet, MethodOutcome, gain_over, summarise
@@ -30,6 +31,9 @@ def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16
     def scores(scale, noise):
         w = centres * scale + noise * rng.normal(size=centres.shape)
         return test_x @ w.T - 0.5 * (w**2).sum(1), w
+
+    def on_train(w):
+        return training_bias.of_blocks([(train_x @ w.T - 0.5 * (w**2).sum(1), train_y)], num_classes)
 
     heads = {
         "mr2": [scores(1.0, 0.1) for _ in range(seeds)],
@@ -62,7 +66,7 @@ def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16
             "preprocessing": {"size": 224, "mean": [0.5, 0.5, 0.5]},
         },
         "data": {"name": "pets", "metric": "accuracy", "sizes": {"train": len(train_y), "test": len(test_y)}},
-        "seeds": [{"seed": s, "l2": 1.0} for s in range(seeds)],
+        "seeds": [{"seed": s, "l2": 1.0, "select": {"tried": tried(s)}} for s in range(seeds)],
         "environment": {"python": "3.11", "torch": "2.13"},
         "timing": {"features": 1.5, "probe": 0.5, "total": 2.0},
         "groups_by": "crossfit",
@@ -77,7 +81,7 @@ def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16
             "history": [{"step": 10 * e, "gamma": [float(g ** (e / 3)) for g in gamma]} for e in range(4)],
         },
         "diagnostics": diagnose(
-            {m: Model(*heads[m][0]) for m in heads},
+            {m: Model(*heads[m][0], before=centres, on_train=on_train(heads[m][0][1])) for m in heads},
             labels=test_y,
             ids=[f"image-{i}" for i in range(len(test_y))],
             class_names=names,
@@ -91,6 +95,20 @@ def simulated_result(num_classes=12, per_class=20, *, names=None, seed=0, dim=16
         names, groups, (train_x, train_y), (test_x, test_y)
     )
     return json.loads(json.dumps(result, allow_nan=False))  # exactly what a file would give back
+
+
+def tried(seed):
+    """A range of two parameters as a selection records it."""
+    return [
+        {
+            "parameters": {"power": p, "lam": lam},
+            "l2": 1.0,
+            "overall": 0.7 + 0.01 * p - lam / 10,
+            "hard": 0.5 + seed / 10,
+        }
+        for p in (0.0, 0.5, 1.0)
+        for lam in (0.1, 0.2)
+    ]
 
 
 def simulated_look_first(names, groups, train, test):

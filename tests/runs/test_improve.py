@@ -19,7 +19,7 @@ from probe.data.dataset import Split
 from probe.errors import UserError
 from probe.evaluation.judging import Judge
 from probe.report.html import improvement as page
-from probe.runs import improve, judgement, lever_search, levers
+from probe.runs import improve, judgement, lever_search, lever_shares, levers
 from probe.runs.judgement import Judgement
 from probe.runs.run import run
 from probe.system.time_limit import TimeUp, time_limit
@@ -28,20 +28,24 @@ from tests.support.lever_world import FIRST, SECOND, NoCosts, blobs, gain_on_tes
 
 K, D = 6, 8
 RARE = [40, 30, 20, 6, 4, 3]
+TESTED = 1500
 
 
-def world(seed, *, shares=None, second="noise", signal=2.0):
+def world(seed, *, shares=None, second="noise", signal=2.0, dim=D, spread=1.0, images=900):
     """Training and test images: labels, and the features of two backbones."""
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(K, D))
+    centres = rng.normal(size=(K, dim))
     centres *= signal / np.linalg.norm(centres, axis=1, keepdims=True)
     parts = []
-    for _ in ("train", "test"):
-        labels, features = blobs(rng, 900, classes=K, dim=D, centres=centres, shares=shares)
-        other = rng.normal(size=(len(labels), K))
-        if second == "knows":
-            other += 2.0 * np.eye(K)[labels]
-        parts.append((labels, {FIRST: features, SECOND: other}))
+    for number in (images, TESTED):
+        labels, features = blobs(
+            rng, number, classes=K, dim=dim, centres=centres, shares=shares, spread=spread
+        )
+        tables = {FIRST: features}
+        if second is not None:
+            knowledge = 2.0 * np.eye(K)[labels] if second == "knows" else 0.0
+            tables[SECOND] = rng.normal(size=(len(labels), K)) + knowledge
+        parts.append((labels, tables))
     return parts
 
 
@@ -56,7 +60,7 @@ def test_a_second_backbone_that_knows_more_is_found_and_its_gain_is_clear(tmp_pa
 
 
 def test_where_some_classes_are_rare_what_weighs_them_is_found(tmp_path):
-    train, test = world(1, shares=RARE)
+    train, test = world(1, shares=RARE, images=600, dim=6, second=None)
     search = searched(*train, tmp_path)
     kept = [step.name for step in search.steps if step.kept]
     assert kept
@@ -66,25 +70,46 @@ def test_where_some_classes_are_rare_what_weighs_them_is_found(tmp_path):
     assert gain["hard"]["mean"] > 0.1
 
 
-def claims(seed, work):
-    """Does a search on features that know nothing say that something helps?"""
-    train, test = world(seed, signal=0.0)
-    gain = gain_on_test(searched(*train, work), *test)
-    return gain is not None and gain["hard"]["clear"] and gain["hard"]["mean"] > 0
+def test_where_two_classes_are_wide_larger_margins_for_them_are_found(tmp_path):
+    """Plain borders lie half-way, which is too near to a class three times as wide as its neighbours."""
+    train, test = world(1, signal=6.0, dim=20, spread=[3, 3, 1, 1, 1, 1], images=500, second=None)
+    search = searched(*train, tmp_path)
+    assert search.best.method.name == "mr2"
+    assert [step.name for step in search.steps if step.kept] == ["margins"]
+    gain = gain_on_test(search, *test)
+    assert gain["hard"]["clear"]
+    assert gain["hard"]["mean"] > 0.02
+
+
+def finds(seed, work):
+    """Does a search on features that know nothing keep something, be it that test images refute it later?"""
+    train, _ = world(seed, signal=0.0, images=400)
+    return any(step.kept for step in searched(*train, work).steps)
+
+
+def test_to_answer_hard_classes_more_often_without_knowing_them_is_no_help(tmp_path):
+    """Margins of features that know nothing make another class the constant answer, here a hard one."""
+    train, _ = world(5, signal=0.0, images=400)
+    search = searched(*train, tmp_path)
+    (margins,) = (step for step in search.steps if step.name == "margins")
+    assert margins.gain["hard"]["clear"]
+    assert margins.gain["hard"]["mean"] > 0.2
+    assert margins.why == "no better than chance"
+    assert not any(step.kept for step in search.steps)
 
 
 def test_on_pure_noise_nothing_helps(tmp_path):
-    assert sum(claims(seed, tmp_path / str(seed)) for seed in range(4)) == 0
+    assert sum(finds(seed, tmp_path / str(seed)) for seed in range(4)) == 0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_on_pure_noise_nothing_helps_in_95_of_100_searches(tmp_path):
-    assert sum(claims(seed, tmp_path / str(seed)) for seed in range(100)) <= 5
+    assert sum(finds(seed, tmp_path / str(seed)) for seed in range(100)) <= 5
 
 
 def test_what_is_kept_stays_within_the_budget_on_the_images_that_judge(tmp_path):
-    train, _ = world(1, shares=RARE)
+    train, _ = world(1, shares=RARE, images=450, second=None)
     search = searched(*train, tmp_path, budget=0.0)
     end = search.images.judge.scores(search.now.correct)
     assert end["mean_per_class"] >= search.base["mean_per_class"] - 1e-9
@@ -143,7 +168,9 @@ def test_every_lever_makes_a_recipe_that_can_be_run():
     plain = recipes.build({"method": "erm"})
     situation = levers.Situation(plain, np.array([40, 4]), 0.5, ("effnet-lite1",))
     found = levers.levers(situation)
-    assert {lever.kind for lever in found} == {"loss", "features", "training"}
+    kinds = {*levers.LOSSES, *levers.FEATURES, *levers.TRAININGS}
+    assert {lever.kind for lever in found} == kinds - {"taps"}
+    assert set(lever_shares.KINDS) == kinds
     digests = {lever.name: lever.applied(plain).digest for lever in found}
     assert len({*digests.values(), plain.digest}) == len(found) + 1
     balanced = levers.levers(levers.Situation(plain, np.array([40, 40]), 0.5))
@@ -206,7 +233,7 @@ def _digests(searching, plain):
 class FewCosts(NoCosts):
     """Views and a second backbone are tried, trainings are not."""
 
-    def judging(self, recipe, solving):
+    def judging(self, recipe, plain):
         return float("inf") if recipe.trains or recipe.backbone.image_size else 0.0
 
 
@@ -218,7 +245,8 @@ def test_the_folder_tells_what_was_tried_and_the_recipe_repeats_it(improved):
     names = [row["name"] for row in report["levers"]]
     assert {"margins", "mirror images", f"with {SECOND}", "fine-tuning"} <= set(names)
     for row in report["levers"]:
-        assert (row["gain"] is None) == row["why"].startswith(("no time", "not possible")), row
+        untried = row["why"].startswith(("no time", "not possible", "skipped"))
+        assert (row["gain"] is None) == untried, row
         assert row["gain"] is None or {"mean", "ci", "p"} <= set(row["gain"]["hard"])
     content = yaml.safe_load((found.folder / "recipe.yaml").read_text())
     again = run(recipes.build(content), cache=out / "cache", out=out / "again")
@@ -231,6 +259,11 @@ def test_the_page_and_the_terminal_show_the_levers_and_the_sentence(improved, pi
     found, out = improved
     html = (found.folder / "report.html").read_text()
     assert "frontier" in html
+    assert "Look at these first" in html
+    hardest = found.report["look_first"]["classes"][0]
+    assert page.text(hardest["text"]) in html
+    assert set(found.report["shares"]) >= {"selection", "margins", "views", "backbones"}
+    assert "What each kind of lever gave" in html
     assert f"with {SECOND}" in html
     assert page.text(found.report["sentence"]) in html
     runner = CliRunner()

@@ -52,6 +52,13 @@ SCRATCH = {"backbone": "cifar-resnet20"}
         ({"solver": {"name": "sgd", "l2": 1}, "method": "lgm"}, "solver.l2=1.0", "train.weight_decay"),
         ({"solver": "sgd", "method": "lgm", "train": {"head": "cosine"}}, "train.head=cosine", "of its own"),
         ({**TUNED, **SCRATCH, "solver": {"l2": 3}}, "solver.l2=3.0", "from scratch"),
+        ({**TRAINED, "train": {"whiten": False}}, "train.whiten=False", "cosine heads"),
+        (
+            {**TUNED, **SCRATCH, "method": "ldam", "train": {"whiten": False}},
+            "train.whiten=False",
+            "pretrained",
+        ),
+        ({**TRAINED, "train": {"milestones": [0.5]}}, "train.milestones=(0.5,)", "train.schedule=steps"),
     ],
 )
 def test_a_setting_that_nothing_reads_is_refused_before_anything_is_computed(content, key, why):

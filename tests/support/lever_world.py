@@ -7,12 +7,13 @@ import torch
 
 from probe import recipe as recipes
 from probe.core import scaling
+from probe.evaluation.judging import Judge
 from probe.evaluation.predictions import from_scores, outcome
 from probe.evaluation.summary import EvaluationSet, gain_over
 from probe.probing import exact
 from probe.probing.problem import ProbeProblem
 from probe.runs import selecting
-from probe.runs.judgement import TrainingImages
+from probe.runs.judgement import Judgement, TrainingImages
 from probe.runs.lever_search import Memory, Search
 
 FIRST, SECOND = "cifar-resnet20", "cifar-resnet32"  # names; their features are made up
@@ -33,6 +34,30 @@ class MadeUpImages(TrainingImages):
         return None, ProbeProblem(rows, self.y, names, "mean_per_class", scaling.NEUTRAL)
 
 
+class ToldImages:
+    """Training images of which `gain(recipe)` tells how many more points a recipe has right in hard classes.
+
+    Predictions of all recipes share their luck, so the better one is right wherever the other is.
+    """
+
+    num, each, hard = 6, 200, (4, 5)
+
+    def __init__(self, gain):
+        self.plain, self.gain = recipes.build({"backbone": FIRST, "method": "erm"}), gain
+        rng = np.random.default_rng(0)
+        labels = np.repeat(np.arange(self.num), self.each)
+        self.fold, self.luck = rng.integers(0, 5, len(labels)), rng.random(len(labels))
+        self.counts, self.asked = np.bincount(labels), []
+        self.base, self.of_hard = np.where(np.isin(labels, self.hard), 0.5, 0.9), np.isin(labels, self.hard)
+        correct = self.luck < self.base
+        self.judge = Judge.ranked(labels, self.num, self.fold, correct, correct.astype(float))
+
+    def judgement(self, recipe, work, before=None):
+        self.asked.append(recipe)
+        correct = self.luck < self.base + self.of_hard * self.gain(recipe) / 100
+        return Judgement(correct, np.ones(len(correct), dtype=bool), "", 0.0)
+
+
 class NoCosts:
     """Everything is free, and what a made-up data set cannot do takes for ever."""
 
@@ -42,7 +67,10 @@ class NoCosts:
     def testing(self, recipe):
         return 0.0
 
-    def judging(self, recipe, solving):
+    def solving(self, recipe, plain):
+        return 0.0
+
+    def judging(self, recipe, plain):
         possible = not recipe.trains and recipe.features.views == "center" and recipe.method.name != "dro"
         return 0.0 if possible and recipe.backbone.image_size is None else float("inf")
 

@@ -202,11 +202,11 @@ def arcface(case, margin=0.5, scale=30.0, guard=False):
     return angular(case, psi, scale)
 
 
-def sphereface(case, margin=4, scale=30.0):
+def sphereface(case, margin=4, scale=30.0, blend=0.0):
     def psi(c, label, row):
         theta = math.acos(c)
         k = min(int(margin * theta / math.pi), margin - 1)
-        return (-1) ** k * math.cos(margin * theta) - 2 * k
+        return ((-1) ** k * math.cos(margin * theta) - 2 * k + blend * c) / (1 + blend)
 
     return angular(case, psi, scale)
 
@@ -345,10 +345,16 @@ def spread_out(case, lam=1.0):
     return plus(case, lam, term)
 
 
-def range_loss(case, lam=1.0, k=2, alpha=0.5, beta=0.5, margin=5.0, scale="none"):
-    unit = 1.0 if scale == "none" else 2 * mean_spread(case)
+def distance_unit(case, scale, h):
+    """What squared distances are divided by; only the total variance follows the features h."""
+    if scale == "total":
+        return 2 * mean([squared(row, mean_vector(h)) for row in h])
+    return 1.0 if scale == "none" else 2 * mean_spread(case)
 
+
+def range_loss(case, lam=1.0, k=2, alpha=0.5, beta=0.5, margin=5.0, scale="none"):
     def term(h):
+        unit = distance_unit(case, scale, h)
         h = [[v / math.sqrt(unit) for v in row] for row in h]
         within = 0.0
         for label in case.present:
@@ -358,17 +364,17 @@ def range_loss(case, lam=1.0, k=2, alpha=0.5, beta=0.5, margin=5.0, scale="none"
                 within += len(distances) / sum(1 / max(d, 2.220446049250313e-16) for d in distances)
         centres = [mean_vector([h[i] for i in case.rows_of(label)]) for label in case.present]
         gaps = [squared(a, b) for n, a in enumerate(centres) for b in centres[:n]]
+        within = within / len(case.present) if scale == "total" else within
         return alpha * within + (beta * max(0.0, margin - min(gaps)) if gaps else 0.0)
 
     return plus(case, lam, term)
 
 
 def dro_lt(case, lam=1.0, margin=0.1, scale="none"):
-    unit = 1.0 if scale == "none" else 2 * mean_spread(case)
     prototype = {k: mean_vector([case.h[i] for i in case.rows_of(k)]) for k in case.present}
 
     def term(h):
-        losses = []
+        losses, unit = [], distance_unit(case, scale, h)
         for i, y in enumerate(case.y):
             epsilon = margin / math.sqrt(case.prior[y])
             own = squared(h[i], prototype[y])
@@ -417,7 +423,7 @@ def lgm(case, alpha=0.1, lam=0.01, centres=None, log_variance=None):
     return f
 
 
-def cmic(case, lam=0.5, beta=0.1):
+def cmic(case, lam=0.5, beta=0.1, cap=math.inf):
     base = [[math.exp(v) for v in log_softmax(row)] for row in case.z]
     centroid = {k: mean_vector([base[i] for i in case.rows_of(k)]) for k in case.present}
 
@@ -429,7 +435,7 @@ def cmic(case, lam=0.5, beta=0.1):
             for i, y in enumerate(case.y)
         ]
         pairs = [-dot(p[i], lp[j]) for i in range(len(p)) for j in range(len(p)) if case.y[i] != case.y[j]]
-        separation = mean(pairs) if pairs else 0.0
+        separation = min(cap, mean(pairs)) if pairs else 0.0
         return mean([-row[y] for row, y in zip(lp, case.y, strict=True)]) + lam * mean(kl) - beta * separation
 
     return f

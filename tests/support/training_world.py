@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from backbones.preprocess import Preprocessing, Transform
 from backbones.torchvision_ops import ensure_torchvision
 from probe import heads, methods
 from probe.heads import Head
@@ -19,6 +21,7 @@ from probe.recipe.train_settings import TrainConfig
 from probe.train.inputs import augment
 from probe.train.inputs.loaders import FeatureLoader, ImageLoader
 from probe.train.loop import Training
+from probe.train.model import tuning
 from probe.train.model.network import Network
 from probe.train.parallel import dtensor
 from probe.train.task import Task
@@ -135,6 +138,25 @@ def tiny_resnet(folder: Path) -> Any:
     return backbones.load(f"timm:{folder}", image_size=32)
 
 
+def tiny_convnet(size: int = 16, dim: int = 16) -> Any:
+    """Two convolutions with batch-norm, in the shape of a backbone: a step takes milliseconds."""
+    torch.manual_seed(5)
+    encoder = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, dim, 3, 2),
+        nn.BatchNorm2d(dim),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    )
+    numbers = Preprocessing(size=size, resize=size)
+    return SimpleNamespace(
+        encoder=encoder, dim=dim, preprocessing=numbers, train_transform=Transform(numbers, "padded-crop")
+    )
+
+
 def image_training(
     backbone: Any,
     name: str = "erm",
@@ -150,12 +172,12 @@ def image_training(
     pictures = pictures or Pictures()
     classes = int(pictures.labels.max()) + 1
     optimizer = settings.pop("optimizer", "sgd")
-    backbone.encoder.requires_grad_(True)
     built = settings.pop("method", None) or method(
         name, pictures.labels, backbone.dim, classes, **(params or {})
     )
     network = Network(backbone.encoder, heads.make(settings.pop("kind", "linear"), backbone.dim, classes))
     options = TrainConfig(**{"batch_size": 16, "lr": 0.01, **settings})
+    tuning.choose(backbone.encoder, options.tune, size=backbone.preprocessing.size, seed=seed)
     loader = image_loader(pictures, backbone, options, seed=seed, workers=workers)
     task = Task(network, built, loader, classes, optimizer, epochs)
     return Training(task, options, seed=seed, folder=folder, digest="images", show=False)

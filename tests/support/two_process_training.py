@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
 from probe.system.world import rank
+from probe.train.loop import Training
 from tests.support.seam_method import everything
-from tests.support.training_world import feature_training, image_training, tiny_resnet, tiny_vit, whole_state
+from tests.support.training_world import (
+    feature_training,
+    image_training,
+    tiny_convnet,
+    tiny_resnet,
+    tiny_vit,
+    whole_state,
+)
 
 
 class Little(nn.Linear):
@@ -26,6 +36,10 @@ class Little(nn.Linear):
         if len(x) > 5 and rank() == 0 and self.training:
             raise RuntimeError("CUDA out of memory.")
         return super().forward(x)
+
+
+def _lora(models: Path) -> object:
+    return image_training(tiny_vit(models / "vit"), epochs=1, tune="lora:2")
 
 
 def cases(models: Path) -> dict[str, object]:
@@ -46,20 +60,36 @@ def cases(models: Path) -> dict[str, object]:
         "resnet-frozen-norm": lambda: image_training(
             tiny_resnet(models / "rn"), epochs=1, batch_norm="frozen", lr=1e-3
         ),
+        "vit-last-layer": lambda: image_training(tiny_vit(models / "vit"), epochs=1, tune="last:1"),
+        "resnet-norms": lambda: image_training(
+            tiny_resnet(models / "rn"), epochs=1, batch_norm="frozen", tune="norms", ema=0.5
+        ),
+        **({"vit-lora": lambda: _lora(models)} if find_spec("peft") else {}),
         "one-has-little-memory": lambda: feature_training(encoder=Little(), micro_batch="auto"),
         "resnet-own-networks": lambda: image_training(
             tiny_resnet(models / "rn"), method=everything(4), epochs=1, lr=1e-3
         ),
         "features-lff": lambda: feature_training("lff", epochs=2),
-        "vit-lff": lambda: image_training(tiny_vit(models / "vit"), "lff", epochs=1),
         "vit-ncl": lambda: image_training(
             tiny_vit(models / "vit"), "ncl", {"experts": 2, "hard": 2, "contrast": 0.5}, epochs=1
         ),
         "vit-dbm-ncl": lambda: image_training(
-            tiny_vit(models / "vit"), "dbm-ncl", {"experts": 2, "hard": 2}, epochs=1, kind="cosine"
+            tiny_vit(models / "vit"), "dbm-ncl", {"experts": 2, "hard": 2}, epochs=1, kind="cosine", lr=1e-3
         ),
-        "supcon-unused-head": lambda: image_training(tiny_vit(models / "vit"), "supcon", epochs=1, clip=1.0),
+        "supcon": lambda: contrast("supcon"),
+        "supcon-two-stages": lambda: contrast("supcon", stage="two"),  # each leaves some weights alone
+        "bcl": lambda: contrast("bcl"),
+        "paco": lambda: contrast("paco", queue=24),
+        "gpaco": lambda: contrast("gpaco", queue=24),
+        "gml": lambda: contrast("gml", queue=24),
     }
+
+
+def contrast(name: str, **params: Any) -> Training:
+    """Projections, copies and queues; queues that are full after two of the six steps."""
+    return image_training(
+        tiny_convnet(), name, {"hidden": 16, "embedding": 8, **params}, epochs=2, lr=1e-3, ema=0.9
+    )
 
 
 def main(out: Path, models: Path) -> None:

@@ -53,6 +53,28 @@ def test_weights_of_a_file_make_a_net_pretrained_that_is_otherwise_from_scratch(
     assert family_defaults.family(backbones.load("cifar-resnet20", weights=tmp_path / "w.pth")) == "convnet"
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "optimizer"),
+    [
+        ("timm:test_vit", "scratch-transformer", "adamw"),
+        ("timm:test_resnet", "scratch-convnet", "sgd"),
+        ("effnet-lite0", "scratch-convnet", "sgd"),
+    ],
+)
+def test_large_nets_from_scratch_have_rows_of_their_own(name, kind, optimizer):
+    assert family_defaults.family(backbones.load(name, weights="scratch", image_size=32)) == kind
+    done = family_defaults.resolve(TrainConfig(), kind, 100_000)
+    assert (done.optimizer, done.batch_norm, done.batch_size) == (optimizer, "train", 256)
+    assert done.lr is not None
+    r = recipe.build({"backbone": {"name": name, "weights": "scratch"}, "finetune": True})
+    assert r.from_scratch
+
+
+def test_momentum_of_a_family_that_has_none_is_refused():
+    with pytest.raises(UserError, match="adamw has none"):
+        family_defaults.resolve(TrainConfig(momentum=0.5), "scratch-transformer", 1000)
+
+
 def test_what_the_recipe_gives_is_taken_as_it_is():
     given = TrainConfig(
         epochs=3,

@@ -208,6 +208,19 @@ def test_what_cannot_work_is_refused_in_one_line(vit, colours, tmp_path, change,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_resnet"])
+def test_a_timm_net_trains_from_scratch_by_name_and_comes_back_from_its_weights(colours, tmp_path, name):
+    content = {"backbone": {"name": name, "weights": "scratch", "image_size": 32}, "data": str(colours)}
+    train = {"epochs": 2, "batch_size": 20, "lr": 0.003}
+    r = recipe.build({**content, "method": "erm", "finetune": True, "train": train})
+    tuned, _ = run(r, tmp_path / "a")
+    other, _ = run(r, tmp_path / "b", seed=1)
+    assert not torch.equal(tuned.scores, other.scores)
+    fresh = backbones.load(name, weights="scratch", image_size=32)
+    assert tuned_weights.restore(fresh, tuned.weights).digest() == tuned.backbone.digest()
+    assert tuned.record["epochs"][-1]["loss"] < tuned.record["epochs"][0]["loss"]
+
+
 @pytest.mark.parametrize("start", ["probe", "means"])
 def test_a_net_without_weights_has_no_features_to_start_from(colours, tmp_path, start):
     content = {

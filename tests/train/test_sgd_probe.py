@@ -98,6 +98,24 @@ def test_other_heads_are_exported_as_they_were_trained(head):
     assert (scores.argmax(1).numpy() == p.y).mean() > 0.6
 
 
+@pytest.mark.parametrize("name", ["arcface", "sphereface", "ldam", "cosface", "dbm"])
+def test_a_common_direction_does_not_cost_cosine_heads_their_accuracy(name):
+    p = problem(shift=20.0)
+    exact = probing.fit(p, MethodConfig(name="erm"), SolverConfig(l2=4.0), NONE).head.scores(p.raw)
+    right = (exact.argmax(1).numpy() == p.y).mean()
+    found, raw = (fit(p, name, epochs=40, whiten=whiten).head.scores(p.raw) for whiten in (True, False))
+    assert (found.argmax(1).numpy() == p.y).mean() > right - 0.05
+    assert (raw.argmax(1).numpy() == p.y).mean() < right - 0.1
+
+
+@pytest.mark.parametrize("name", ["range", "dro-lt", "mr2", "focal", "arcface"])
+@pytest.mark.parametrize("size", [1e-2, 100.0])
+def test_an_adapter_trains_on_features_of_any_size_and_place(name, size):
+    p = problem(shift=20.0 * size, size=size)
+    found = fit(p, name, l2=4.0 * size**2, epochs=25, head="adapter").head
+    assert (found.scores(p.raw).argmax(1).numpy() == p.y).mean() > 0.8
+
+
 def test_strength_and_epoch_are_chosen_on_held_rows(monkeypatch):
     monkeypatch.setattr(l2_grid, "GRID", (1.0, 10.0, 100.0, 1000.0))
     p = problem()

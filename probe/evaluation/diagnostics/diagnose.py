@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from probe.evaluation.diagnostics import classifiers, features, outputs, weights
 from probe.evaluation.diagnostics.sampling import balanced_rows
+from probe.evaluation.diagnostics.training_bias import TrainingBias
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from probe.core.scaling import FeatureMatrix
 
 MOST_ROWS = 20_000  # training rows that are used, at most: a seeded sample, balanced over classes
+UNEQUAL = 1.5  # largest over smallest class, from which classes are chosen by their size
+MAPPED_ROWS = 120  # of the t-SNE map of the groups: a quarter of a second
 MAPPED = 8  # classes on the t-SNE map: the hardest, the easiest, and what they are mistaken for
 
 
@@ -31,6 +34,8 @@ class Model:
 
     logits: NDArray[np.floating]  # N x K
     weight: NDArray[np.floating] | None = None  # K x D, of a linear or cosine head
+    before: NDArray[np.floating] | None = None  # K x D, where its training, or second stage, began with such
+    on_train: TrainingBias | None = None
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,12 @@ def diagnose(
 
     >>> diagnose({"mr2": Model(logits, head.weight), "erm": Model(plain, other.weight)}, labels=test.y, ...)
     """
-    context = _Context(labels, list(ids), len(class_names), groups)
+    chosen = chosen_classes(groups, None if train is None else np.asarray(train.y), len(class_names))
+    context = _Context(labels, list(ids), len(class_names), groups, chosen)
     block: dict[str, Any] = {
         "classes": list(class_names),
         "groups": {name: list(members) for name, members in groups.items()},
+        "chosen": chosen,
         "methods": {name: _of_outputs(model, context) for name, model in models.items()},
     }
     own = next(iter(models.values()))
@@ -80,6 +87,14 @@ class _Context:
     ids: list[str]
     num_classes: int
     groups: Mapping[str, list[int]]
+    chosen: list[int]  # classes that are looked at one by one
+
+    def quantiles_of_chosen(
+        self, values: NDArray[np.floating], labels: NDArray[np.int64]
+    ) -> list[list[float]]:
+        """The quantiles of the finite values (N) of each chosen class."""
+        known = np.isfinite(values)
+        return [outputs.quantiles(values[(labels == k) & known]) for k in self.chosen]
 
     def quantiles(self, values: NDArray[np.floating], labels: NDArray[np.int64]) -> dict[str, list[float]]:
         """The quantiles of the finite values (N) of each group."""
@@ -88,6 +103,18 @@ class _Context:
             name: outputs.quantiles(values[np.isin(labels, members) & known])
             for name, members in self.groups.items()
         }
+
+
+def chosen_classes(
+    groups: Mapping[str, list[int]], train_labels: NDArray[np.int64] | None, num_classes: int
+) -> list[int]:
+    """The classes that distributions are shown of: the most frequent, a middle and the rarest one where class
+    sizes differ, else the middle class of every group, three at most."""
+    counts = None if train_labels is None else np.bincount(train_labels, minlength=num_classes)
+    if counts is not None and counts.max() > UNEQUAL * max(1, counts.min()):
+        order = [int(k) for k in np.argsort(-counts, kind="stable")]
+        return list(dict.fromkeys([order[0], order[len(order) // 2], order[-1]]))
+    return [members[len(members) // 2] for members in groups.values() if members][:3]
 
 
 def _numbers(values: NDArray[np.floating]) -> list[float | None]:
@@ -108,7 +135,18 @@ def _of_outputs(model: Model, context: _Context) -> dict[str, Any]:
         },
         "logit_margin": _numbers(outputs.class_mean(margins, context.labels, context.num_classes)),
         "logit_margin_quantiles": context.quantiles(margins, context.labels),
+        "logit_margin_quantiles_of_chosen": context.quantiles_of_chosen(margins, context.labels),
     }
+    if model.on_train is not None:
+        found = model.on_train
+        block["on_train"] = {
+            "g_n": _numbers(found.g_n),
+            "g_p": _numbers(found.g_p),
+            "counts": found.counts.tolist(),
+            "largest_excess": found.largest_excess,
+        }
+    if model.before is not None:
+        block["weight_norm_before"] = _numbers(weights.norms(np.asarray(model.before)))
     if model.weight is not None:
         weight = np.asarray(model.weight)
         block["weight_norm"] = _numbers(weights.norms(weight))
@@ -187,9 +225,46 @@ def _of_features(
         "angle_quantiles": context.quantiles(angles, test.y),
         "largest_distance": _numbers(outputs.class_mean(farthest, y, k)),
         "largest_distance_quantiles": context.quantiles(farthest, y),
+        "largest_distance_quantiles_of_chosen": context.quantiles_of_chosen(farthest, y),
+        **_to_weights(own.weight, seen, test.y, context),
         "accuracy_by": {name: _numbers(values) for name, values in accuracy.items()},
         "map": _map(seen, test.y, accuracy["linear"], predictions["linear"], seed),
+        "group_map": _group_map(X, y, context.groups, seed),
     }
+
+
+def _to_weights(
+    weight: NDArray[np.floating] | None, X: NDArray[np.floating], y: NDArray[np.int64], context: _Context
+) -> dict[str, Any]:
+    """Degrees between test features and the classifier's weights of their class (DBM), where it has such."""
+    if weight is None or np.shape(weight) != (context.num_classes, X.shape[1]):
+        return {}
+    angles = features.angles_to_centre(X, y, np.asarray(weight, dtype=np.float64))
+    return {
+        "angle_to_weight": _numbers(outputs.class_mean(angles, y, context.num_classes)),
+        "angle_to_weight_quantiles": context.quantiles(angles, y),
+    }
+
+
+def _group_map(
+    X: NDArray[np.floating], y: NDArray[np.int64], groups: Mapping[str, list[int]], seed: int
+) -> list[dict[str, Any]]:
+    """t-SNE points of training features, equally many of each group."""
+    group_of = np.full(int(y.max()) + 1, -1)
+    for number, members in enumerate(groups.values()):
+        group_of[[k for k in members if k < len(group_of)]] = number
+    each = max(1, MAPPED_ROWS // max(1, len(groups)))
+    plane, rows = features.map_of(X, group_of[y], range(len(groups)), per_class=each, seed=seed)
+    names = list(groups)
+    return [
+        {
+            "group": names[group_of[y[r]]],
+            "class": int(y[r]),
+            "x": float(f"{a:.4g}"),
+            "y": float(f"{b:.4g}"),
+        }
+        for r, (a, b) in zip(rows, plane, strict=True)
+    ]
 
 
 def _map(

@@ -6,6 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from probe.report.charts.base import Chart, framed, hint, lines, quantity, series, shade
+from probe.report.charts.curves import (
+    CLASSIFIERS,
+    class_curves,
+    distances_of_chosen,
+    margins_of_chosen,
+    sensitivity,
+)
 from probe.report.charts.margins import (
     Panel,
     complexity,
@@ -15,6 +22,7 @@ from probe.report.charts.margins import (
     margins,
 )
 from probe.report.charts.shapes import CLASS, View, against_accuracy, along_classes, boxes
+from probe.report.charts.training_set import group_map, training_bias, weights_before_and_after
 
 Result = Mapping[str, Any]
 
@@ -109,6 +117,14 @@ angles = _boxes(
     title="Angle of test images to their class centre",
     note="Large angles mean that the images of a class point in many directions.",
 )
+angles_to_weights = _boxes(
+    "angle_to_weight_quantiles",
+    "test",
+    "degrees to the classifier's weights",
+    name="angles-to-weights",
+    title="Angle of test images to the weights of their class",
+    note="How far the features of an image point from the weights that should recognise it.",
+)
 distances = _boxes(
     "largest_distance_quantiles",
     "train",
@@ -164,7 +180,7 @@ def representation_or_classifier(view: View) -> Chart | None:
     tables = view.features.get("accuracy_by")
     if not tables:
         return None
-    titles = {"linear": "linear head", "knn": "k-NN", "etf": "fixed ETF"}
+    titles = CLASSIFIERS
     columns = {"group": "group", "classifier": "classifier", "accuracy": "accuracy %"}
     rows = []
     for name, values in tables.items():
@@ -229,21 +245,29 @@ def feature_map(view: View) -> Chart | None:
 
 
 PANELS = (
+    sensitivity,
     representation_or_classifier,
+    class_curves,
     prediction_bias,
     bias_on_groups,
     own_probability,
+    training_bias,
     logit_margins,
     logit_margin_cdf,
+    margins_of_chosen,
     spread,
     variance_norm,
     separability,
     angles,
+    angles_to_weights,
     distances,
+    distances_of_chosen,
     margins,
     margin_history,
     complexity,
     weight_norms,
+    weights_before_and_after,
     class_mean_angle,
     feature_map,
+    group_map,
 )

@@ -1,4 +1,6 @@
-"""The page of `probe improve`: the sentence, what was tried, the frontier, and the test images."""
+"""The page of `probe improve`: the sentence, what was tried, the frontier, the test images, and what to
+look at first.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 from probe.report.charts.base import HEIGHT, Chart, hint, quantity, series
 from probe.report.charts.results import class_gains, group_gains
 from probe.report.html.markup import element, table, text
-from probe.report.html.page import assemble, figure, section
+from probe.report.html.page import assemble, figure, look_first_section, section
 from probe.report.html.sections import groups_table, remarks
 from probe.report.text import format
 from probe.report.text.format import gain_interval, gained, percent
@@ -19,9 +21,9 @@ from probe.system.safe_text import visible
 Report = Mapping[str, Any]
 
 
-def render(report: Report, *, keep: Path | None = None) -> str:
-    """One self-contained file, like the page of a run."""
-    report = visible(report)
+def render(report: Report, *, thumbnails: Mapping[str, str] | None = None, keep: Path | None = None) -> str:
+    """One self-contained file, like the page of a run, with `thumbnails` of the plain probe's."""
+    report, thumbnails = visible(report), visible(thumbnails or {})
     shown = list(charts(report))
     tested = list(test_charts(report))
     headline = element("p", text(report["sentence"]), cls="sentence")
@@ -29,8 +31,9 @@ def render(report: Report, *, keep: Path | None = None) -> str:
         headline += remarks(report["remarks"])
     body = [
         element("section", headline, aria_label="Result"),
-        section("levers", "What was tried", _levers(report) + "".join(map(figure, shown))),
+        section("levers", "What was tried", _levers(report) + _shares(report) + "".join(map(figure, shown))),
         section("test", "On the test images", "".join(map(figure, tested)) + groups_table(as_result(report))),
+        *look_first_section(as_result(report), thumbnails),
         section("recipe", "The chosen recipe", element("pre", text(report["chosen"]["yaml"]))),
     ]
     title = f"What helps the hard classes of {format.data(report['data'])}"
@@ -56,8 +59,10 @@ def _levers(report: Report) -> str:
             [text(row["name"]), *cells, "kept" if row["kept"] else text(row["why"]), text(row["chosen"])]
         )
     note = (
-        "Each lever on top of those kept before it, judged by cross-fitted predictions of training images: "
-        "no test image had a part. Intervals are for one lever each, not corrected for the number of levers."
+        "Each lever on top of those kept in earlier rounds, judged by cross-fitted predictions of training "
+        "images: no test image had a part. The best of a round is kept, if its 80 % interval is above 0 and "
+        "the gain over the plain probe is clear at 95 %. Intervals are for one lever each, not corrected for "
+        "the number of levers."
     )
     return element("p", text(note), cls="note") + element(
         "div",
@@ -65,6 +70,23 @@ def _levers(report: Report) -> str:
         cls="scroll",
         tabindex="0",
     )
+
+
+def _shares(report: Report) -> str:
+    heading = ["kind", "hard, points", "all, points", "kept", "tried", "best, hard points"]
+    rows = [
+        [
+            text(share["name"]),
+            format.signed(share["hard"]) if share["kept"] else "",
+            format.signed(share["overall"]) if share["kept"] else "",
+            text(", ".join(share["kept"]) or "nothing"),
+            str(share["tried"]),
+            text(f"{format.signed(share['best']['hard'])} ({share['best']['name']})"),
+        ]
+        for share in report["shares"].values()
+    ]
+    caption = "What each kind of lever gave when it was added, on held-out training images"
+    return element("div", table(heading, rows, caption=caption), cls="scroll", tabindex="0")
 
 
 def charts(report: Report) -> Iterator[Chart]:

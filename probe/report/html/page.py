@@ -54,7 +54,7 @@ def render(
             "Accuracy by class and group",
             "".join(figure(c) for c in results) + element("h3", "All groups") + sections.groups_table(result),
         ),
-        *_look_first(result, thumbnails),
+        *look_first_section(result, thumbnails),
         section("table", "All classes", class_table(result)),
     ]
     if sections.has_confusions(result):
@@ -68,8 +68,8 @@ def render(
     return assemble(sections.title(result), sections.subtitle(result), body, shown, keep=keep)
 
 
-def _look_first(result: Mapping[str, Any], thumbnails: Mapping[str, str]) -> Iterable[str]:
-    """The section of that name, where a result has it."""
+def look_first_section(result: Mapping[str, Any], thumbnails: Mapping[str, str]) -> Iterable[str]:
+    """What to look at first, where a result has it."""
     if look_first.shown_classes(result.get("diagnostics") or {}):
         picture = partial(sections.picture, thumbnails)
         yield section("look", "Look at these first", look_first.look_first(result, picture))

@@ -1,5 +1,5 @@
-"""What `probe improve` found, on a terminal of 80 columns: the levers, then the test images, then one
-sentence.
+"""What `probe improve` found, on a terminal of 80 columns: the levers, then the test images, what to look
+at first, and one sentence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from probe.report.text import format
-from probe.report.text.run import BLANK, accuracies, cell, plain, write
+from probe.report.text.run import BLANK, accuracies, cell, look_first, plain, write
 from probe.system.safe_text import printable
 
 NAME = 28  # columns of a lever's name
@@ -32,6 +32,7 @@ def sections(report: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text("test images, chosen recipe against the plain probe", style="dim")
     yield accuracies(as_result(report))
     yield BLANK
+    yield from look_first(as_result(report))
     for remark in report["remarks"]:
         yield Text(f"note: {printable(remark)}", style="yellow")
     yield Text(printable(report["sentence"]), style="bold")
@@ -48,8 +49,13 @@ def searched(report: Mapping[str, Any]) -> str:
 
 
 def as_result(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The chosen recipe's test images as a run's result, against the plain probe."""
-    return {"test": report["chosen"]["test"], "versus": report["versus"], "groups_by": report["groups_by"]}
+    """The chosen recipe's test images as a run's result, against the plain probe and its hard classes."""
+    return {
+        "test": report["chosen"]["test"],
+        "versus": report["versus"],
+        "groups_by": report["groups_by"],
+        "diagnostics": {"look_first": report.get("look_first")},
+    }
 
 
 def _levers(report: Mapping[str, Any]) -> Table:

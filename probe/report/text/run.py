@@ -61,7 +61,7 @@ def sections(result: Mapping[str, Any], method: str | None = None) -> Iterator[R
     yield from _by_count(result)
     yield _extremes(result["test"]["by_class"])
     yield BLANK
-    yield from _look_first(result)
+    yield from look_first(result)
     if result.get("margins"):
         yield _margins(result["margins"])
     for remark in format.remarks(result):
@@ -162,7 +162,7 @@ def _extremes(by_class: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _look_first(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+def look_first(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     """The hardest classes for which there is a reason, and what was found in the whole data set."""
     found = (result.get("diagnostics") or {}).get("look_first")
     if not found:

@@ -55,9 +55,17 @@ def join(model: nn.Module) -> None:
             module.__class__ = type(own.__name__, (_Joined, own), {})
 
 
-def freeze(model: nn.Module) -> None:
-    """Keep every batch-norm as it was loaded: its statistics, and its affine parameters."""
+def freeze(model: nn.Module, *, affine: bool = True) -> None:
+    """Keep every batch-norm as it was loaded: its statistics and, with `affine`, its parameters."""
     for module in model.modules():
         if isinstance(module, _BatchNorm):
             module.eval()
-            module.requires_grad_(False)
+            if affine:
+                module.requires_grad_(False)
+
+
+def hold_untrained(model: nn.Module) -> None:
+    """Keep the statistics of every batch-norm whose own parameters are not trained."""
+    for module in model.modules():
+        if isinstance(module, _BatchNorm) and module.affine and not module.weight.requires_grad:
+            module.eval()

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from probe import losses
 from probe.core.class_stats import ClassStats
 from probe.core.scaling import NEUTRAL, Scaling
+from probe.core.whitening import whitening
 from probe.errors import UserError
-from probe.heads import Adapter, Cosine, Head, Linear
+from probe.heads import AngleHead, Cosine, Head, Linear
 from probe.train.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -31,13 +32,14 @@ class Start:
     """What a head may start from."""
 
     backbone: Backbone
-    class_names: tuple[str, ...]
+    class_names: tuple[str, ...]  # as prompts call them
     templates: tuple[str, ...]
     method: MethodConfig
     solver: SolverConfig
     held: NDArray[np.int64]  # rows of the frozen problem that choose the probe's penalty
     trained: NDArray[np.int64]  # rows that may be trained on
     seed: int
+    whiten: bool  # does a cosine head that starts from class means measure angles of whitened features?
     pose: Callable[[], ProbeProblem]  # the problem on the starting backbone's features; asked for when needed
 
     @cached_property
@@ -49,7 +51,7 @@ def automatic(head: Head, *, pretrained: bool) -> str:
     """What `start: auto` is. Without pretrained weights there are no features worth a probe, and a head that
     is fixed, or a loss's own, starts as it is."""
     for kind, start in AUTOMATIC.items():
-        if pretrained and isinstance(_inner(head), kind):
+        if pretrained and isinstance(head.classifier, kind):
             return start
     return "random"
 
@@ -57,12 +59,8 @@ def automatic(head: Head, *, pretrained: bool) -> str:
 AUTOMATIC: dict[type[Head], str] = {Linear: "probe", Cosine: "means"}
 
 
-def _inner(head: Head) -> Head:
-    return head.head if isinstance(head, Adapter) else head
-
-
 def _random(head: Head, start: Start) -> Scaling:
-    inner = _inner(head)
+    inner = head.classifier
     if isinstance(inner, Linear):  # a cosine head is drawn when it is made
         generator = torch.Generator().manual_seed(derive_seed(start.seed, "head"))
         with torch.no_grad():
@@ -73,11 +71,12 @@ def _random(head: Head, start: Start) -> Scaling:
 def _means(head: Head, start: Start) -> Scaling:
     from probe.probing.problem import take_rows
 
-    problem = start.problem
-    stats = ClassStats.from_features(
-        take_rows(problem.raw, start.trained), problem.y[start.trained], problem.num_classes
-    )
+    problem, classifier = start.problem, head.classifier
+    features = take_rows(problem.raw, start.trained)
+    stats = ClassStats.from_features(features, problem.y[start.trained], problem.num_classes)
     assert stats.mean is not None
+    if start.whiten and isinstance(classifier, AngleHead):
+        classifier.whiten(whitening(features))
     head.start_from_means(stats.mean.float())
     return NEUTRAL
 
@@ -97,7 +96,7 @@ def _probe(head: Head, start: Start) -> Scaling:
     from probe.probing import exact as probing
     from probe.recipe import MethodConfig
 
-    inner = _inner(head)
+    inner = head.classifier
     if not isinstance(inner, Linear):
         raise UserError("start: probe is a linear solution, and this head is not linear; use start: means")
     exact = losses.is_known(start.method.name) and losses.info(start.method.name).frozen == "exact"

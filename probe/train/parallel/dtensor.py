@@ -13,10 +13,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-
-def sharded(tensor: Tensor) -> bool:
-    """Does each process hold only a part of it?"""
-    return hasattr(tensor, "full_tensor")  # a DTensor, without importing what makes them
+from probe.core.shards import like, sharded
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -27,17 +24,6 @@ def whole(tensor: Tensor) -> Tensor:
 def local(tensor: Tensor) -> Tensor:
     """The part that this process holds."""
     return tensor.to_local() if sharded(tensor) else tensor  # type: ignore[attr-defined]
-
-
-def like(other: Tensor, value: Tensor) -> Tensor:
-    """`value`, which every process holds whole, split as `other` is."""
-    if not sharded(other) or sharded(value):
-        return value
-    from torch.distributed.tensor import distribute_tensor
-
-    # No process sends: each cuts its own part out of the whole that it has.
-    mesh, device = other.device_mesh, other.device  # type: ignore[attr-defined]
-    return distribute_tensor(value.to(device), mesh, other.placements, src_data_rank=None)  # type: ignore[attr-defined]
 
 
 def put(into: Tensor, value: Tensor) -> None:

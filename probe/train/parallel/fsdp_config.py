@@ -52,6 +52,7 @@ RECIPE: Refusals = {
     "what fits into memory cannot be tried out with split weights; set train.micro_batch to a number": (
         lambda s: s.micro_batch == "auto"
     ),
+    "split weights are all trained; set train.tune=all, or train on whole weights": lambda s: s.tune != "all",
 }
 
 

@@ -113,3 +113,40 @@ def test_a_large_training_set_is_sampled_evenly_over_classes(monkeypatch):
     sample = module._sample(LabelledFeatures(x, y), seed=0)
     assert np.bincount(sample.y).tolist() == [25, 25, 10]
     np.testing.assert_array_equal(y[sample.X[:, 0].astype(int)], sample.y)
+
+
+def test_single_classes_are_chosen_by_size_or_else_one_from_each_group():
+    sizes = np.repeat(np.arange(6), [9, 1, 4, 3, 30, 5])
+    assert module.chosen_classes(GROUPS, sizes, 6) == [4, 2, 1]  # the largest, a middle one, the smallest
+    assert module.chosen_classes(GROUPS, np.repeat(np.arange(6), 5), 6) == [1, 3, 5]
+    assert module.chosen_classes(GROUPS, None, 6) == [1, 3, 5]
+
+
+def test_chosen_classes_have_distributions_of_their_own(block):
+    method = block["methods"]["mr2"]
+    easy, _, hard = method["logit_margin_quantiles_of_chosen"]
+    assert block["chosen"] == [1, 3, 5]
+    assert len(easy) == 41
+    assert np.median(hard) < np.median(easy)  # the hard two overlap
+    assert np.mean(easy) == pytest.approx(method["logit_margin"][1], rel=0.1)
+    assert len(block["features"]["largest_distance_quantiles_of_chosen"]) == 3
+
+
+def test_angles_to_the_weights_are_those_to_the_class_means_where_weights_are_means():
+    means, draw = material()
+    test, truth = draw()
+    found = module._to_weights(2 * means, test, truth, module._Context(truth, [], 6, GROUPS, []))
+    cosine = [
+        float(x @ means[k] / (np.linalg.norm(x) * np.linalg.norm(means[k])))
+        for x, k in zip(test, truth, strict=True)
+    ]
+    expected = [np.degrees(np.arccos(cosine))[truth == k].mean() for k in range(6)]
+    np.testing.assert_allclose(found["angle_to_weight"], expected, rtol=1e-4)
+    assert module._to_weights(means[:, :4], test, truth, module._Context(truth, [], 6, GROUPS, [])) == {}
+
+
+def test_the_map_of_groups_has_training_images_of_each_group_alike(block):
+    points = block["features"]["group_map"]
+    counts = {name: sum(p["group"] == name for p in points) for name in GROUPS}
+    assert counts == dict.fromkeys(GROUPS, 30)  # all there are
+    assert all(p["class"] in GROUPS[p["group"]] for p in points)

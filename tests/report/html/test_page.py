@@ -48,7 +48,7 @@ def test_every_chart_is_drawn(opened):
     charts = opened.run(
         "[...document.querySelectorAll('.chart')].map(c => [c.id, c.querySelectorAll('svg').length])"
     )
-    assert len(charts) == 20
+    assert len(charts) == 28
     assert all(drawn == 1 for _, drawn in charts), charts
     marks = opened.run("document.querySelectorAll('#chart-class-accuracy path').length")
     assert marks > 2

@@ -157,3 +157,16 @@ def test_numbers_are_never_cut_at_eighty_columns():
     text = console.export_text()
     assert text.count("12.3 (−45.6*)") == len(names)
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_sensitivity_of_a_parameter_is_the_best_at_each_value_averaged_over_seeds(result):
+    from probe.report.charts.curves import sensitivity
+    from probe.report.charts.shapes import View
+
+    chart = sensitivity(View(result))
+    rows = {(name, value, statistic): score for name, value, score, statistic in chart.rows}
+    assert rows["power", 1.0, "overall"] == pytest.approx(100 * (0.71 - 0.01))  # with the better lam, 0.1
+    assert rows["lam", 0.2, "overall"] == pytest.approx(100 * (0.71 - 0.02))
+    assert rows["power", 0.5, "hard"] == pytest.approx(55)  # 50 and 60 % in two seeds
+    alone = {**result, "seeds": [{"seed": 0, "l2": 1.0}]}
+    assert sensitivity(View(alone)) is None
