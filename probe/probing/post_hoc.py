@@ -97,6 +97,10 @@ class TauNorm(OnHead):
             self.record["tau_validation"] = [list(row) for row in zip(TAUS, tried, strict=True)]
         self.record["tau"] = self.tau
 
+    def remarks(self) -> tuple[str, ...]:
+        given = self.settings.params["tau"] is not None
+        return () if given else (f"tau {self.tau:g} was chosen by held-out images",)
+
     def _norm(self, images: Images) -> Tensor:
         norm = self.first(images).tensors["weight"].double().norm(dim=1)
         return torch.where(norm > 0, norm, 1.0)
@@ -172,6 +176,13 @@ class Temperature(OnHead):
         self.record["temperature"] = t
         before, after = calibration(scores, labels), calibration(scores / t, labels)
         self.record["held_out"] = {"before": before, "after": after}
+
+    def remarks(self) -> tuple[str, ...]:
+        before, after = (100 * self.record["held_out"][when]["ece"] for when in ("before", "after"))
+        return (
+            f"temperature {self.record['temperature']:.3g}: calibration error of held-out images "
+            f"{before:.1f} % before, {after:.1f} % after",
+        )
 
     def change(self, images: Images) -> tuple[Tensor | float, Tensor | float]:
         return 1 / self.record["temperature"], 0.0

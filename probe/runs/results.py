@@ -22,6 +22,7 @@ from probe.evaluation.summary import Groups, gain_over, summarise
 from probe.heads.fitted import FittedHead, OnScaled
 from probe.probing.post_hoc import calibration
 from probe.probing.problem import Fit, ProbeProblem
+from probe.report.text import format
 from probe.runs import reference
 from probe.runs.experiment import Experiment
 from probe.runs.metadata import describe, remarks_and_margins
@@ -45,6 +46,9 @@ def evaluate(e: Experiment, ranking: Ranking) -> dict[str, Any]:
     }
     if e.fitted.first_scores:
         result["stage"] = second_stage(e, ranking.groups)
+        gain = result["stage"]["gain"]["overall"]
+        against = f"{format.gained(gain)} points ({format.gain_interval(gain['ci'])})"
+        result["remarks"].append(f"overall against its first stage: {against}")
     if e.inputs.several_labels is not None:
         result["real"] = _real(e, e.inputs.several_labels, ranking.groups)
         result["remarks"].append(several_labels.remark(result["real"]))

@@ -79,7 +79,7 @@ def test_groups_come_from_a_ranking_a_file_or_a_run():
     [
         ({"groups": "crosfit"}, 'did you mean "crossfit"'),
         ({"groups": {"referense": "runs/a"}}, "{reference: RUN FOLDER}"),
-        ({"groups": 3}, "write crossfit, paper, a JSON file"),
+        ({"groups": 3}, "write crossfit, paper, many/medium/few, head/torso/tail, a JSON file"),
         ({"metod": "mr2"}, 'unknown key "metod"; did you mean "method"'),
         ({"solver": {"l3": 1}}, 'unknown key "solver.l3"; did you mean "l2"'),
         ({"seeds": 0}, "seeds: .*greater than 0.*given 0"),

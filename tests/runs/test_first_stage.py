@@ -84,6 +84,8 @@ def test_temperature_says_the_calibration_before_and_after(vit, colours, tuned, 
     assert block["after"][0]["ece"] == pytest.approx(result["test"]["ece"], abs=1e-6)
     assert block["before"][0]["ece"] == pytest.approx(result["stage"]["before"]["ece"], abs=1e-6)
     assert result["stage"]["gain"]["overall"]["mean"] == 0
+    assert any(said.startswith("temperature ") and "% after" in said for said in result["remarks"])
+    assert any(said.startswith("overall against its first stage: ") for said in result["remarks"])
 
 
 def test_a_first_stage_that_does_not_fit_is_refused_in_one_line(
