@@ -86,7 +86,8 @@ def make_head(method: Method, settings: TrainConfig, *, dim: int, num_classes: i
     """The head that the settings name, or the one that the method's loss takes."""
     if method.loss.spec.owns_head:
         return OwnHead(method.loss, dim)
-    kind, angular = settings.head, "etf" if method.loss.spec.fixed_head else "cosine"
+    kind: str = settings.head
+    angular = "etf" if method.loss.spec.fixed_head else "cosine"
     if kind == "auto":
         kind = angular if method.takes == "cosines" or settings.start == "zeroshot" else "linear"
     params: dict[str, Any] = {} if kind == "linear" else {"seed": derive_seed(seed, "head") % 2**31}

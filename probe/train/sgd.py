@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from probe import methods
 from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
+from probe.core.class_stats import ClassStats
 from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling
 from probe.errors import UserError
 from probe.heads import Head, Linear, export
@@ -149,6 +150,8 @@ class SgdJob:
         if isinstance(head, Linear):
             conditioning = _conditioning(X, used.scale if isinstance(used, FrozenLoss) else None)
             adjustment = loss.adjustment() if isinstance(used, FrozenLoss) else None
+        if loss.spec.fixed_head:
+            head.start_from_means(_class_means(X, y, problem.num_classes))
         built = (X, y, problem.names(kept), loss, method, head, conditioning, adjustment)
         return cls(problem, config, settings, held, seed, *built)
 
@@ -301,6 +304,13 @@ def _part(problem: ProbeProblem, rows: NDArray[np.int64]) -> Tensor | FeatureMat
     from probe.probing.problem import take_rows
 
     return problem.X if len(rows) == len(problem.y) else take_rows(problem.X, rows)
+
+
+def _class_means(X: Tensor | FeatureMatrix, y: NDArray[np.int64], num_classes: int) -> Tensor:
+    """K x D means of the classes, where a simplex that is not trained belongs."""
+    means = ClassStats.from_features(X, y, num_classes).mean
+    assert means is not None
+    return means.float()
 
 
 def _conditioning(X: Tensor | FeatureMatrix, scale: Tensor | None) -> Scaling:

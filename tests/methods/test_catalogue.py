@@ -16,7 +16,7 @@ def test_every_loss_is_a_method_and_some_methods_are_more():
         assert row.title
         assert row.paper
         built = methods.make(row.name, {}, num_classes=4, class_counts=[5, 4, 3, 2])
-        assert built.loss.name == "erm"
+        assert built.loss.name == row.defaults["loss"].partition("(")[0]
 
 
 def test_a_method_takes_a_loss_by_name_or_with_its_parameters():
