@@ -51,7 +51,8 @@ def methods() -> Listing:
     from probe.losses import catalogue as losses
     from probe.methods import catalogue as methods
 
-    rows = [method.row() for method in (*losses.specs(), *methods.specs())]
+    plain = [loss for loss in losses.specs() if not methods.wraps(loss.name)]
+    rows = [method.row() for method in (*plain, *methods.specs())]
     for row in rows:
         row["parameters"] = {p["name"]: p["default"] for p in row["parameters"]}
         row["on balanced data"] = row["balanced"]

@@ -18,7 +18,7 @@ ROBUST = "robust statistics"  # are outliers held back in the class statistics?
 
 WORDS = {
     "takes": ("logits", "cosines"),
-    "needs": ("features", "counts", "gradients"),
+    "needs": ("features", "counts", "gradients", "views"),
     "frozen": ("exact", "sgd", "no effect"),
 }
 
@@ -80,7 +80,7 @@ class LossSpec:
     implementation: str | type[Any]  # "package.module:Class" (built in: "module:Class"), or the class itself
     parameters: tuple[Parameter, ...] = ()
     takes: str = "logits"  # or "cosines": what the first argument of the loss is
-    needs: tuple[str, ...] = ()  # of "features", "counts", "gradients"
+    needs: tuple[str, ...] = ()  # of "features", "counts", "gradients", "views"
     frozen: str = "sgd"  # on cached features: "exact" (convex, solved exactly) | "sgd" | "no effect"
     why: str = "acts, but is not convex"  # the reason for `frozen`, one line
     balanced: str = "unchanged: it uses no counts"  # what it becomes when all classes have one size

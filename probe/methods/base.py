@@ -26,6 +26,7 @@ the pieces; what a method may ask in return is in `probe.methods.protocols`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -44,7 +45,9 @@ class Method(nn.Module):
     views: tuple[str, ...] = ("own",)  # of each image; the first is what `batch.inputs` is
     one_view = True  # can it do with the first view alone? Cached features have no other
     sampler: str | None = None  # None: the recipe's
-    head: str | None = None  # the kind where the recipe names none; None: what the loss takes
+    head: Literal["linear", "cosine"] | None = (
+        None  # the kind where the recipe names none; None: what the loss takes
+    )
     freezes = False  # is the encoder (and an adapter) left as it is, batch-norm included, in this stage?
     trains_later = False  # do later stages train weights that the first one leaves alone?
     searchable = True  # does the classifier learn from the first step on, so that a short trial shows a rate?

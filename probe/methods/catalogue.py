@@ -13,69 +13,10 @@ from typing import Any
 from probe import losses, plugins
 from probe.errors import UserError, nearest
 from probe.losses.spec import LossSpec, Parameter
-from probe.recipe.grammar import INNER
-
-LOSS = Parameter(INNER, "erm", "the loss inside: a name, or a mapping with its parameters")
-
-
-class MethodSpec(LossSpec):
-    """One row of the table: a method around a loss.
-
-    `implementation` is a subclass of `probe.methods.base.Method`, or "package.module:Class" (built in:
-    "module:Class"). It is called as `Class(loss, **parameters)`, with `counts` (K class counts) if `needs`
-    says "counts". The parameter `loss` is added to those that are given. `takes`, `frozen` and `owns_head`
-    are those of the loss inside.
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if INNER not in self.defaults:
-            object.__setattr__(self, "parameters", (*self.parameters, LOSS))
-
-
-EXPERTS = (
-    Parameter("experts", 3, "networks that are trained together; the first is kept", 1),
-    Parameter("hard", None, "classes of the hard set, the true one included; none: 30 % of them", 1),
-    Parameter("factor", 0.6, "weight of what experts learn from each other", 0),
-    Parameter("contrast", 0.0, "weight of a MoCo loss for each expert; 1 as published for CIFAR", 0),
-)
-
-TWO_OR_MORE_NETWORKS: tuple[MethodSpec, ...] = (
-    MethodSpec(
-        "lff",
-        "learning from failure",
-        "Nam et al., Learning from Failure, NeurIPS 2020",
-        "lff:LfF",
-        (
-            Parameter(
-                "q", 0.7, "of the twin's generalised cross-entropy: how much it trusts easy samples", 1e-6, 1
-            ),
-            Parameter("ema", 0.7, "memory of a sample's losses", 0, 0.9999999),
-        ),
-        why="a second head beside the first; two heads on one convex problem differ little",
-        balanced="unchanged: it uses losses, not counts",
-    ),
-    MethodSpec(
-        "ncl",
-        "nested collaborative learning",
-        "Li et al., Nested Collaborative Learning, CVPR 2022",
-        "ncl:NCL",
-        EXPERTS,
-        needs=("counts",),
-        why="needs several views and encoders: fine-tune",
-        balanced="cross-entropy in the place of balanced softmax",
-    ),
-    MethodSpec(
-        "dbm-ncl",
-        "nested collaborative learning with the difficulty-aware margin",
-        "Son et al., Difficulty-aware Balancing Margin Loss, AAAI 2025",
-        "ncl:NCL",
-        (*EXPERTS, Parameter(INNER, "dbm", "the loss inside, which gives the experts' logits")),
-        needs=("counts",),
-        why="needs several views and encoders: fine-tune",
-        balanced="one margin for all classes, and no prior",
-    ),
-)
+from probe.methods.contrast_rows import CONTRAST_ROWS
+from probe.methods.expert_rows import EXPERT_ROWS
+from probe.methods.spec import MethodSpec
+from probe.recipe.grammar import INNER, parse
 
 METHODS: tuple[MethodSpec, ...] = (
     MethodSpec(
@@ -119,7 +60,8 @@ METHODS: tuple[MethodSpec, ...] = (
         balanced="exactly its inner loss",
         soft_targets=True,
     ),
-    *TWO_OR_MORE_NETWORKS,
+    *CONTRAST_ROWS,
+    *EXPERT_ROWS,
 )
 
 _BUILT_IN = {spec.name: spec for spec in METHODS}
@@ -212,13 +154,13 @@ def versions(name: str, given: Mapping[str, Any]) -> dict[str, int]:
     may be ranges.
     """
     inside = given.get(INNER, info(name).defaults.get(INNER)) if wraps(name) else None
-    loss = inside.get("name") if isinstance(inside, Mapping) else inside
+    loss = inside.get("name") if isinstance(inside, Mapping) else inside and parse(inside)["name"]
     used = {key: info(key) for key in (name, loss) if key is not None}
     return {key: spec.version for key, spec in used.items() if spec.version != 1}
 
 
 def _loss_of(method: str, given: Any) -> tuple[str, dict[str, Any]]:
-    content = {"name": given} if isinstance(given, str) else given
+    content = parse(given) if isinstance(given, str) else given
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
         raise UserError(f"{method}: loss must be a loss's name, or a mapping with its name and parameters")
     if wraps(content["name"]):

@@ -1,7 +1,8 @@
 """How a stored method is written out: `drw(ldam, after=0.7)`.
 
-The inverse of `probe.recipe.grammar`, with one thing that the grammar cannot know: a method that wraps a loss
-is always written with it, so `sam` alone becomes `sam(erm)`. No torch here.
+The inverse of `probe.recipe.grammar`, with one thing that the grammar cannot know: a method that wraps any
+loss is always written with it, so `sam` alone becomes `sam(erm)`; one that brings a loss of its own, such as
+`bcl`, is not. No torch here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from probe.methods.catalogue import INNER, wraps
+from probe.methods.catalogue import INNER, info, wraps
+from probe.methods.spec import LOSS
 
 
 def spelled(content: Mapping[str, Any]) -> str:
@@ -34,7 +36,8 @@ def names(content: Mapping[str, Any]) -> str:
 
 def _loss_inside(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The loss inside a method that wraps one, given or not; None for a plain loss."""
-    inner = content.get(INNER, "erm" if wraps(str(content["name"])) else None)
+    name = str(content["name"])
+    inner = content.get(INNER, LOSS.default if wraps(name) and LOSS in info(name).parameters else None)
     if isinstance(inner, Mapping):
         return inner if "name" in inner else {"name": "?", **inner}
     return None if inner is None else {"name": str(inner)}

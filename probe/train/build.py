@@ -28,6 +28,11 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
         raise UserError(
             f"{method.name} only attracts features to class vectors, which must be fixed; use train.head=etf"
         )
+    if settings.augment.mix != "none" and "views" in methods.info(method.name).needs:
+        raise UserError(
+            f"{method.name} contrasts images by their labels, and train.augment.mix={settings.augment.mix} "
+            "mixes those; use mix=none"
+        )
     mixes = loss.soft_targets and methods.info(method.name).soft_targets
     if settings.augment.mix != "none" and not mixes:
         raise UserError(
@@ -50,11 +55,12 @@ def check_recipe(recipe: Recipe) -> None:
             f"start: {recipe.train.start} needs features worth having, and {recipe.backbone.name} is trained "
             "from scratch; use train.start=random"
         )
-    if not recipe.finetune and loss.frozen == "no effect" and recipe.train.head != "adapter":
-        raise UserError(
-            f"{recipe.method.name} has no effect on frozen features: {loss.why}; "
-            "fine-tune, or use train.head=adapter"
-        )
+    for spec in (methods.info(recipe.method.name), loss):
+        if not recipe.finetune and spec.frozen == "no effect" and recipe.train.head != "adapter":
+            raise UserError(
+                f"{recipe.method.name} has no effect on frozen features: {spec.why}; "
+                "fine-tune, or use train.head=adapter"
+            )
 
 
 def make_method(
@@ -89,7 +95,8 @@ def make_head(method: Method, settings: TrainConfig, *, dim: int, num_classes: i
     kind: str = settings.head
     angular = "etf" if method.loss.spec.fixed_head else "cosine"
     if kind == "auto":
-        kind = angular if method.takes == "cosines" or settings.start == "zeroshot" else "linear"
+        cosine = method.takes == "cosines" or settings.start == "zeroshot"
+        kind = angular if cosine else method.head or "linear"
     params: dict[str, Any] = {} if kind == "linear" else {"seed": derive_seed(seed, "head") % 2**31}
     if kind == "adapter":
         params = {"head": angular, **params} if method.takes == "cosines" else {}

@@ -31,7 +31,7 @@ from probe.train.inputs.concat import Samples
 from probe.train.inputs.loaders import ImageLoader, default_workers
 from probe.train.loop import Training
 from probe.train.lr_search import Search
-from probe.train.model import encoder_options, wise_ft
+from probe.train.model import encoder_options, teacher, wise_ft
 from probe.train.model import tuned_weights as weights
 from probe.train.model.head_init import Start, automatic, set_head
 from probe.train.model.network import Network
@@ -90,6 +90,13 @@ class FinetuneJob:
         kind = automatic(head, pretrained=self.family != "scratch")
         return replace(self, settings=self.settings.model_copy(update={"start": kind}))
 
+    def searching(self, method: Method) -> FinetuneJob:
+        """The same, with the family's rate where short trials of this method would show nothing."""
+        if self.settings.lr is not None or method.searchable:
+            return self
+        _, row = family_defaults.row(self.family, self.settings.optimizer)
+        return replace(self, settings=self.settings.model_copy(update={"lr": row.lr}))
+
     def loader(self, samples: Samples) -> ImageLoader:
         """What loads these samples, augmented as the settings say."""
         s, b = self.settings, self.backbone
@@ -145,13 +152,14 @@ def finetune(
         dim=job.backbone.dim,
     )
     method.from_scratch = recipe.from_scratch
+    taught = _teach(job, method)
     head = make_head(method, job.settings, dim=job.backbone.dim, num_classes=job.num_classes, seed=seed)
-    job = job.starting(head)
+    job = job.starting(head).searching(method)
     start = _start(job, pose)
     search = _search(job, head, start)
     scaling = set_head(job.settings.start, head, start)
     begin = None if job.settings.start == "random" else export.fitted(head, scaling)
-    digest = job.digest  # before anything moves
+    digest = " ".join([job.digest, *taught])  # before anything moves
     dropped = _switch_on(job)
     training = _training(job, method, head, scaling, folder, digest, show, search)
     training.run()
@@ -190,6 +198,15 @@ def _job(
             recipe.train, family, len(trained), split=runtime.splits_weights()
         ),
     )
+
+
+def _teach(job: FinetuneJob, method: Method) -> list[str]:
+    """Give the method its teacher, where it names one; returns that one's fingerprint."""
+    if method.teacher is None:
+        return []
+    found = teacher.load(Path(method.teacher), job.backbone, job.data.class_names)
+    method.taught_by(found)
+    return [found.fingerprint]
 
 
 def _start(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] | None) -> Start:

@@ -91,7 +91,6 @@ class Training:
         self.mix = augment.mixer(settings.augment, task.num_classes)
         self.batch_size = settings.batch_size or BATCH
         self.micro_batch = settings.micro_batch if isinstance(settings.micro_batch, int) else None
-        self.views = task.views
         self.given = task.objective(seed)
         self.objective = runtime.place(self.given, settings, self.accelerator)  # what is trained
         self.objective.train_mode(frozen_batch_norm=settings.batch_norm == "frozen")
@@ -116,6 +115,11 @@ class Training:
     @property
     def method(self) -> Method:
         return self.objective.method
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The kinds of random views that are drawn of each training sample in this stage."""
+        return self.task.views(self.method)
 
     @property
     def device(self) -> torch.device:

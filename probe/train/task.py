@@ -35,13 +35,12 @@ class Task:
     validation_views: int = 1  # samples of each image in it, stacked view by view; their scores are averaged
     metric: str = "accuracy"  # the best epoch is the one that validates best by it
 
-    @property
-    def views(self) -> tuple[str, ...]:
-        """The kinds of random views that are drawn of each training sample."""
-        wanted = self.method.views
+    def views(self, method: Method) -> tuple[str, ...]:
+        """The kinds of random views that are drawn of each training sample for this method."""
+        wanted = method.views
         if self.train.draws_views or len(wanted) == 1:
             return wanted
-        if not self.method.one_view:
+        if not method.one_view:
             raise UserError(
                 "this method needs several views of an image; cached features have one: use --finetune"
             )

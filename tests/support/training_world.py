@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from backbones.preprocess import Preprocessing, Transform
 from backbones.torchvision_ops import ensure_torchvision
 from probe import heads, methods
 from probe.heads import Head
@@ -133,6 +135,25 @@ def tiny_resnet(folder: Path) -> Any:
         torch.manual_seed(0)
         save_for_hf(timm.create_model("test_resnet"), folder, safe_serialization=True)
     return backbones.load(f"timm:{folder}", image_size=32)
+
+
+def tiny_convnet(size: int = 16, dim: int = 16) -> Any:
+    """Two convolutions with batch-norm, in the shape of a backbone: a step takes milliseconds."""
+    torch.manual_seed(5)
+    encoder = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, dim, 3, 2),
+        nn.BatchNorm2d(dim),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    )
+    numbers = Preprocessing(size=size, resize=size)
+    return SimpleNamespace(
+        encoder=encoder, dim=dim, preprocessing=numbers, train_transform=Transform(numbers, "padded-crop")
+    )
 
 
 def image_training(

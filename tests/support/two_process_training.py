@@ -5,14 +5,23 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
 from probe.system.world import rank
+from probe.train.loop import Training
 from tests.support.seam_method import everything
-from tests.support.training_world import feature_training, image_training, tiny_resnet, tiny_vit, whole_state
+from tests.support.training_world import (
+    feature_training,
+    image_training,
+    tiny_convnet,
+    tiny_resnet,
+    tiny_vit,
+    whole_state,
+)
 
 
 class Little(nn.Linear):
@@ -57,8 +66,20 @@ def cases(models: Path) -> dict[str, object]:
         "vit-dbm-ncl": lambda: image_training(
             tiny_vit(models / "vit"), "dbm-ncl", {"experts": 2, "hard": 2}, epochs=1, kind="cosine", lr=1e-3
         ),
-        "supcon-unused-head": lambda: image_training(tiny_vit(models / "vit"), "supcon", epochs=1, clip=1.0),
+        "supcon": lambda: contrast("supcon"),
+        "supcon-two-stages": lambda: contrast("supcon", stage="two"),  # each leaves some weights alone
+        "bcl": lambda: contrast("bcl"),
+        "paco": lambda: contrast("paco", queue=24),
+        "gpaco": lambda: contrast("gpaco", queue=24),
+        "gml": lambda: contrast("gml", queue=24),
     }
+
+
+def contrast(name: str, **params: Any) -> Training:
+    """Projections, copies and queues; queues that are full after two of the six steps."""
+    return image_training(
+        tiny_convnet(), name, {"hidden": 16, "embedding": 8, **params}, epochs=2, lr=1e-3, ema=0.9
+    )
 
 
 def main(out: Path, models: Path) -> None:
