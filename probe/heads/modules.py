@@ -181,7 +181,8 @@ class ETF(AngleHead):
     """A fixed simplex: K unit rows with cosine -1/(K - 1) between any two. Only what precedes it can learn.
 
     M = sqrt(K/(K-1)) E V^T with E (K x (K-1)) an orthonormal basis of the vectors that sum to 0, and V
-    (D x (K-1)) random orthonormal columns, so D >= K - 1 is enough.
+    (D x (K-1)) random orthonormal columns, so D >= K - 1 is enough. Which class gets which vector is
+    arbitrary then; `start_from_means` turns the simplex to where the classes are.
     """
 
     def __init__(self, dim: int, num_classes: int, *, scale: float = 30.0, seed: int = 0) -> None:
@@ -204,6 +205,16 @@ class ETF(AngleHead):
 
     def plain(self) -> PlainHead:
         return PlainHead("cosine", self.tensors(), {"scale": self.scale})
+
+    @torch.no_grad()
+    def start_from_means(self, means: Tensor) -> None:
+        """Turn the simplex as close to the centred class means as it gets (the orthogonal Procrustes problem:
+        the polar factor of E^T means, in the place of V^T)."""
+        k, means = self.num_classes, self.seen(self._vectors(means)).double()
+        centring = torch.eye(k, dtype=torch.float64, device=means.device) - 1 / k
+        basis = torch.linalg.qr(centring).Q[:, : k - 1]
+        left, _, right = torch.linalg.svd(basis.T @ means, full_matrices=False)
+        self.weight.copy_(math.sqrt(k / (k - 1)) * basis @ left @ right)
 
 
 class Adapter(Head):

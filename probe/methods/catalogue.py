@@ -14,53 +14,10 @@ from probe import losses, plugins
 from probe.errors import UserError, nearest
 from probe.losses.spec import LossSpec, Parameter
 from probe.methods.contrast_rows import CONTRAST_ROWS
+from probe.methods.expert_rows import EXPERT_ROWS
 from probe.methods.second_stage_rows import FIRST_STAGE, SECOND_STAGES
 from probe.methods.spec import MethodSpec
 from probe.recipe.grammar import INNER, parse
-
-EXPERTS = (
-    Parameter("experts", 3, "networks that are trained together; the first is kept", 1),
-    Parameter("hard", None, "classes of the hard set, the true one included; none: 30 % of them", 1),
-    Parameter("factor", 0.6, "weight of what experts learn from each other", 0),
-    Parameter("contrast", 0.0, "weight of a MoCo loss for each expert; 1 as published for CIFAR", 0),
-)
-
-TWO_OR_MORE_NETWORKS: tuple[MethodSpec, ...] = (
-    MethodSpec(
-        "lff",
-        "learning from failure",
-        "Nam et al., Learning from Failure, NeurIPS 2020",
-        "lff:LfF",
-        (
-            Parameter(
-                "q", 0.7, "of the twin's generalised cross-entropy: how much it trusts easy samples", 1e-6, 1
-            ),
-            Parameter("ema", 0.7, "memory of a sample's losses", 0, 0.9999999),
-        ),
-        why="a second head beside the first; two heads on one convex problem differ little",
-        balanced="unchanged: it uses losses, not counts",
-    ),
-    MethodSpec(
-        "ncl",
-        "nested collaborative learning",
-        "Li et al., Nested Collaborative Learning, CVPR 2022",
-        "ncl:NCL",
-        EXPERTS,
-        needs=("counts",),
-        why="needs several views and encoders: fine-tune",
-        balanced="cross-entropy in the place of balanced softmax",
-    ),
-    MethodSpec(
-        "dbm-ncl",
-        "nested collaborative learning with the difficulty-aware margin",
-        "Son et al., Difficulty-aware Balancing Margin Loss, AAAI 2025",
-        "ncl:NCL",
-        (*EXPERTS, Parameter(INNER, "dbm", "the loss inside, which gives the experts' logits")),
-        needs=("counts",),
-        why="needs several views and encoders: fine-tune",
-        balanced="one margin for all classes, and no prior",
-    ),
-)
 
 METHODS: tuple[MethodSpec, ...] = (
     MethodSpec(
@@ -112,8 +69,8 @@ METHODS: tuple[MethodSpec, ...] = (
         soft_targets=True,
     ),
     *SECOND_STAGES,
-    *TWO_OR_MORE_NETWORKS,
     *CONTRAST_ROWS,
+    *EXPERT_ROWS,
 )
 
 _BUILT_IN = {spec.name: spec for spec in METHODS}

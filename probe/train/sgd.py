@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from probe import methods
 from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
+from probe.core.class_stats import ClassStats
 from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling
 from probe.core.whitening import Whitening, sketch, whitening
 from probe.errors import UserError
@@ -160,8 +161,11 @@ class SgdJob:
         if isinstance(head, Linear | Adapter) and (settings.whiten or not angles):
             conditioning = _conditioning(X, used.scale if isinstance(used, FrozenLoss) else None)
             adjustment = loss.adjustment() if isinstance(used, FrozenLoss) else None
+        seen = conditioning(X) if isinstance(X, Tensor) else conditioning.lazily(X)
         if settings.whiten and angles:
-            white = _whitened(head, conditioning(X) if isinstance(X, Tensor) else conditioning.lazily(X))
+            white = _whitened(head, seen)
+        if loss.spec.fixed_head:
+            head.start_from_means(_class_means(seen, y, problem.num_classes))
         built = (X, y, problem.names(kept), loss, method, head, conditioning, white, adjustment)
         return cls(problem, config, settings, held, seed, *built)
 
@@ -309,6 +313,13 @@ def _whitened(head: Head, X: Tensor | FeatureMatrix) -> Whitening | None:
     assert isinstance(classifier, AngleHead)
     classifier.whiten(found)
     return None
+
+
+def _class_means(X: Tensor | FeatureMatrix, y: NDArray[np.int64], num_classes: int) -> Tensor:
+    """K x D means of the classes, where a simplex that is not trained belongs."""
+    means = ClassStats.from_features(X, y, num_classes).mean
+    assert means is not None
+    return means.float()
 
 
 def _conditioning(X: Tensor | FeatureMatrix, scale: Tensor | None) -> Scaling:

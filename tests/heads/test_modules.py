@@ -46,11 +46,25 @@ def test_the_simplex_has_equal_angles_and_nothing_to_train(dim):
     assert torch.equal(head.weight, heads.make("etf", dim, K).weight)
 
 
-def test_a_simplex_needs_room_and_cannot_be_started():
+def test_a_simplex_needs_room_and_cannot_be_started_from_text():
     with pytest.raises(UserError, match="needs at least 4 features, not 3"):
         heads.make("etf", 3, K)
     with pytest.raises(UserError, match="fixed"):
-        heads.make("etf", DIM, K).start_from_means(torch.zeros(K, DIM))
+        heads.make("etf", DIM, K).start_from_text(torch.zeros(K, DIM), 30.0)
+
+
+@pytest.mark.parametrize("dim", [K - 1, 3 * K])
+def test_a_simplex_turns_to_the_class_means_and_stays_one(dim):
+    head = heads.make("etf", dim, K)
+    goal = heads.make("etf", dim, K, seed=5).weight
+    before = head.weight.clone()
+    head.start_from_means(3 * goal + 7)  # a simplex around another point
+    torch.testing.assert_close(head.weight, goal, atol=1e-5, rtol=0)
+    for means in (torch.randn(K, dim, generator=torch.Generator().manual_seed(1)), torch.zeros(K, dim)):
+        head.start_from_means(means)
+        want = torch.full((K, K), -1 / (K - 1)).fill_diagonal_(1)
+        torch.testing.assert_close(head.weight @ head.weight.T, want, atol=1e-5, rtol=0)
+        assert (head.weight * means).sum() >= (before * means).sum()
 
 
 def test_an_adapter_starts_as_the_head_behind_it_and_can_move_features():

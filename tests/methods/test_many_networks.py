@@ -148,7 +148,7 @@ def test_one_expert_alone_with_all_classes_hard_is_twice_cross_entropy(tmp_path)
 
 def test_experts_need_views_and_logits():
     with pytest.raises(UserError, match=r"several views.*use --finetune"):
-        feature_training("ncl")
+        feature_training("ncl").run()
     with pytest.raises(UserError, match="mr2 has none to share"):
         method("ncl", loss="mr2")
     assert method("ncl", num_classes=K).hard == 2  # 30 % of five classes

@@ -90,7 +90,12 @@ def test_at_step_0_the_network_predicts_what_the_frozen_probe_predicts(name, dig
 
 
 def test_a_cosine_head_starts_at_class_means_and_a_net_from_scratch_at_random(digits):
-    for name, kind in (("cosface", "means"), ("erm", "probe"), ("lgm", "random")):
+    for name, kind in (
+        ("cosface", "means"),
+        ("dot-regression", "means"),
+        ("erm", "probe"),
+        ("lgm", "random"),
+    ):
         r = plain(digits, method=name)
         method = make_method(r.method, num_classes=4, labels=np.arange(4), dim=8)
         head = make_head(method, r.train, dim=8, num_classes=4, seed=0)

@@ -16,7 +16,7 @@ from probe.core.class_stats import ClassStats
 from probe.core.scaling import NEUTRAL, Scaling
 from probe.core.whitening import whitening
 from probe.errors import UserError
-from probe.heads import AngleHead, Cosine, Head, Linear
+from probe.heads import ETF, AngleHead, Cosine, Head, Linear
 from probe.train.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -48,15 +48,15 @@ class Start:
 
 
 def automatic(head: Head, *, pretrained: bool) -> str:
-    """What `start: auto` is. Without pretrained weights there are no features worth a probe, and a head that
-    is fixed, or a loss's own, starts as it is."""
+    """What `start: auto` is. Without pretrained weights there are no features worth a probe, and a loss's own
+    head starts as it is."""
     for kind, start in AUTOMATIC.items():
         if pretrained and isinstance(head.classifier, kind):
             return start
     return "random"
 
 
-AUTOMATIC: dict[type[Head], str] = {Linear: "probe", Cosine: "means"}
+AUTOMATIC: dict[type[Head], str] = {Linear: "probe", Cosine: "means", ETF: "means"}
 
 
 def _random(head: Head, start: Start) -> Scaling:
