@@ -88,8 +88,8 @@ def cases(kind: str, models: Path) -> dict[str, tuple[str, Callable[[], Training
         "two-stages": ("", lambda: image_training(tiny_convnet(), "supcon", {"stage": "two"}, lr=1e-3)),
         "vit-sam": ("", lambda: vit("sam", {"adaptive": True}, epochs=1)),
     }
-    # SAM adds to the weights what it finds in whole gradients, of which DeepSpeed keeps stretches; and it drops
-    # weights that the first stage leaves alone.
+    # SAM adds to the weights what it finds in whole gradients, of which DeepSpeed keeps stretches; DeepSpeed
+    # also drops weights that the first stage leaves alone.
     refused = {"zero": ("vit-sam", "two-stages"), "fsdp": ()}[kind]
     return {name: row for name, row in rows.items() if name not in refused}
 
