@@ -94,6 +94,11 @@ class Exact(Strategy):
 
     def check(self) -> None:
         method = methods.info(self.recipe.method.name)
+        if methods.catalogue.wraps(method.name) and method.frozen == "no effect":
+            raise UserError(
+                f"{method.name} has no effect on frozen features: {method.why}; "
+                "fine-tune, or use --solver sgd train.head=adapter"
+            )
         if methods.catalogue.wraps(method.name):
             raise UserError(f"{method.name} must be trained: use --solver sgd, or --finetune")
         check_all(partial(exact.check, point, self.recipe.solver) for point in selecting.points(self.recipe))
