@@ -91,7 +91,7 @@ class GML(Method):
         stored = self.copy(batch.views[-1]) if self._taught is None else self._taught(batch.views[-1])[0]
         value = value + self.contrast * self._contrasts(self.projection(features), stored, batch.targets)
         if self._taught is not None and self.distil:
-            logits = network.head.scale.to(scores) * scores if self.takes == "cosines" else scores
+            logits = network.head.plain().settings["scale"] * scores if self.takes == "cosines" else scores
             value = value + self.distil * self._distillation(logits, self._taught(batch.inputs)[1])
         return value
 

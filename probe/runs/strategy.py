@@ -99,6 +99,11 @@ class Exact(Strategy):
         if first_stage.is_exact(self.recipe.method):
             check_all(partial(self._check_stage, point) for point in points)
             return
+        if methods.catalogue.wraps(method.name) and method.frozen == "no effect":
+            raise UserError(
+                f"{method.name} has no effect on frozen features: {method.why}; "
+                "fine-tune, or use --solver sgd train.head=adapter"
+            )
         if methods.catalogue.wraps(method.name):
             raise UserError(f"{method.name} must be trained: use --solver sgd, or --finetune")
         check_all(partial(exact.check, point, self.recipe.solver) for point in points)

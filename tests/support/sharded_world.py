@@ -24,10 +24,12 @@ from probe.train.lr_search import Search
 from probe.train.model import encoder_options
 from probe.train.model import tuned_weights as tuned
 from probe.train.parallel import dtensor, fsdp_config, launch
+from tests.support.seam_method import everything
 from tests.support.training_world import (
     Pictures,
     feature_training,
     image_training,
+    tiny_convnet,
     tiny_resnet,
     tiny_vit,
     weights,
@@ -82,10 +84,14 @@ def cases(kind: str, models: Path) -> dict[str, tuple[str, Callable[[], Training
         "cosine-best": ("", cosine),
         "unused-layer": ("", lambda: feature_training(encoder=spare_layer(), weight_decay=0.5)),
         "jtt": ("", lambda: feature_training("jtt", {"first_epochs": 1}, epochs=1)),
+        "own-networks": ("Block", lambda: vit(method=everything(4), epochs=1, clip=1.0, lr=1e-3)),
+        "two-stages": ("", lambda: image_training(tiny_convnet(), "supcon", {"stage": "two"}, lr=1e-3)),
         "vit-sam": ("", lambda: vit("sam", {"adaptive": True}, epochs=1)),
     }
-    # SAM adds to the weights what it finds in whole gradients, of which DeepSpeed keeps stretches.
-    return {name: row for name, row in rows.items() if (kind, name) != ("zero", "vit-sam")}
+    # SAM adds to the weights what it finds in whole gradients, of which DeepSpeed keeps stretches; DeepSpeed
+    # also drops weights that the first stage leaves alone.
+    refused = {"zero": ("vit-sam", "two-stages"), "fsdp": ()}[kind]
+    return {name: row for name, row in rows.items() if name not in refused}
 
 
 def part(loader: Any, rows: Any) -> Any:
