@@ -143,6 +143,7 @@ def finetune(
         num_classes=job.num_classes,
         labels=job.samples.labels[job.trained],
         dim=job.backbone.dim,
+        scratch=job.family == "scratch",
     )
     head = make_head(method, job.settings, dim=job.backbone.dim, num_classes=job.num_classes, seed=seed)
     job = job.starting(head)
