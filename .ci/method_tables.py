@@ -40,6 +40,7 @@ def parameters(rows: list[Any]) -> list[str]:
     for row in rows:
         for p in row.parameters:
             default = _value(p.default) + ("" if p.whole_set is None else f", in runs {_value(p.whole_set)}")
+            default += "" if p.scratch is None else f", from scratch {_value(p.scratch)}"
             lines.append(f"| `{row.name}` | `{p.name}` | {default} | {_allowed(p)} | {p.says} |")
         if not row.parameters:
             lines.append(f"| `{row.name}` | none | | | |")

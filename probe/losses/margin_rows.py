@@ -46,7 +46,7 @@ MARGIN_ROWS: tuple[LossSpec, ...] = (
             P,
             Parameter("scale", "spread", "unit of squared distances: the running mean spread, the batch's "
                       "total variance with its gradient, or none, which is the paper's term",
-                      choices=("spread", "total", "none")),
+                      choices=("spread", "total", "none"), scratch="total"),
             Parameter("statistic", "spread", "what margins follow: the spread, or the second moment",
                       choices=("spread", "moment")),
             Parameter("power", 1 / 3, "of the statistic: 0 makes margins equal, larger ones differ more", 0),
@@ -57,7 +57,7 @@ MARGIN_ROWS: tuple[LossSpec, ...] = (
                       whole_set=2.0),
             AVERAGE,
         ),
-        needs=("features",), frozen="exact", why=ROW_SCALED, balanced=FOR_BALANCED, version=2,
+        needs=("features",), frozen="exact", why=ROW_SCALED, balanced=FOR_BALANCED, version=3,
     ),
     LossSpec(
         "mr2-paper", "margin regularisation, the paper's form", MR2, "margins:PaperMR2",

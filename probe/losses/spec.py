@@ -37,6 +37,7 @@ class Parameter:
     # The default in this package's trainings, which start from class statistics of the whole training set and
     # have a warm-up; None: the same one.
     whole_set: Any = None
+    scratch: Any = None  # the default where a network is trained from scratch; None: no other one
 
     def check(self, value: Any, method: str) -> Any:
         """The value, or an error that says what is allowed."""
@@ -107,6 +108,11 @@ class LossSpec:
         """The defaults that are others in trainings, with class statistics of the whole training set."""
         return {p.name: p.whole_set for p in self.parameters if p.whole_set is not None}
 
+    @property
+    def scratch_defaults(self) -> dict[str, Any]:
+        """The defaults that are others where a network is trained from scratch."""
+        return {p.name: p.scratch for p in self.parameters if p.scratch is not None}
+
     def load(self, home: str = "") -> type[Any]:
         """The class behind the row; the modules of built-in rows are those of the package `home`."""
         if not isinstance(self.implementation, str):
@@ -140,10 +146,13 @@ class LossSpec:
         """The row in plain values, for lists and JSON."""
         return {**asdict(self), "implementation": self.place}
 
-    def resolve(self, given: Mapping[str, Any], *, whole_set: bool = False) -> dict[str, Any]:
+    def resolve(
+        self, given: Mapping[str, Any], *, whole_set: bool = False, scratch: bool = False
+    ) -> dict[str, Any]:
         """All parameters: the defaults, replaced by what was given and is allowed.
 
-        `whole_set`: the defaults for class statistics that come from the whole training set.
+        `whole_set`: the defaults for class statistics that come from the whole training set; `scratch`: those
+        for networks from scratch.
         """
         known = {p.name: p for p in self.parameters}
         for key in given:
@@ -151,7 +160,8 @@ class LossSpec:
                 hint = nearest(key, known) if known else "; it has none"
                 raise UserError(f'{self.name} has no parameter "{key}"{hint}')
         checked = {key: known[key].check(value, self.name) for key, value in given.items()}
-        return {**self.defaults, **(self.whole_set_defaults if whole_set else {}), **checked}
+        in_runs = self.whole_set_defaults if whole_set else {}
+        return {**self.defaults, **in_runs, **(self.scratch_defaults if scratch else {}), **checked}
 
     def parameter_for(self, role: str) -> str | None:
         """The name of the parameter with this role, if there is one."""

@@ -45,16 +45,18 @@ def make(
     stats: ClassStats | None = None,
     dim: int | None = None,
     whole_set: bool = False,
+    scratch: bool = False,
 ) -> Method:
     """The method of that name around its loss.
 
     `class_counts` are the K training counts, `stats` exact class statistics, both for losses that use them;
     `dim` is the feature size D, for losses with parameters of their own. `whole_set`: the loss has its
     defaults for statistics of the whole training set, which a training gives it (`Method.prepare`).
+    `scratch`: it has those for networks from scratch.
     """
     name, params = _taken_apart(name, params)
     _, (loss_name, given) = catalogue.given_to(name, params)
-    loss_params = losses.info(loss_name).resolve(given, whole_set=whole_set)
+    loss_params = losses.info(loss_name).resolve(given, whole_set=whole_set, scratch=scratch)
     if (wanted := losses.info(loss_name).unfilled(FEATURE_SIZE, loss_params)) is not None:
         loss_params[wanted] = dim
     loss = losses.make(

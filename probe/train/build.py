@@ -85,8 +85,10 @@ def make_method(
     labels: NDArray[np.int64],
     dim: int,
     loss: Loss | None = None,
+    scratch: bool = False,
 ) -> Method:
     """The method, with the class counts of the N labels it is trained on; around `loss`, if that is given.
+    `scratch`: with the defaults for networks from scratch.
 
     Training takes the statistics that it starts from over its whole set (`probe.train.class_pass`).
     """
@@ -100,6 +102,7 @@ def make_method(
         class_counts=counts,
         dim=dim,
         whole_set=True,
+        scratch=scratch,
     )
 
 

@@ -150,6 +150,7 @@ def finetune(
         num_classes=job.num_classes,
         labels=job.samples.labels[job.trained],
         dim=job.backbone.dim,
+        scratch=job.family == "scratch",
     )
     method.loss.measures_frequency = recipe.train.selects and frequency.is_open(recipe.method)
     method.from_scratch = recipe.from_scratch

@@ -117,3 +117,11 @@ def test_sphereface_is_the_plain_cosine_at_the_start_of_its_warm_up():
     torch.testing.assert_close(loss.psi(c, c.long(), c), c)
     loss.set_strength(1.0)
     assert (loss.psi(c, c.long(), c).diff() > 0).all()
+
+
+def test_from_scratch_mr2_measures_distances_by_the_total_variance():
+    """In units of its spread, features that carry no class yet are pulled into one point."""
+    options = {"num_classes": K, "class_counts": COUNTS, "whole_set": True}
+    assert methods.make("mr2", {}, **options).loss.scale == "spread"
+    assert methods.make("mr2", {}, **options, scratch=True).loss.scale == "total"
+    assert methods.make("mr2", {"scale": "spread"}, **options, scratch=True).loss.scale == "spread"
