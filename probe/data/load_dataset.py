@@ -208,7 +208,8 @@ def _dataset(name: str, row: DatasetSpec | None, splits: dict[str, Split], sourc
         _check_official(row, splits)
         splits = {split: found for split, found in splits.items() if split not in row.left_out}
     class_names = splits["train"].class_names
-    prompt_names, templates = (), row.templates if row else ANY_PHOTO
+    prompt_names: tuple[str, ...] = ()
+    templates = row.templates if row else ANY_PHOTO
     if row is not None and row.imagenet_prompts:
         from probe.data import imagenet_prompts
 
