@@ -87,6 +87,13 @@ def test_the_table_stands_beside_the_published_numbers(place):
         assert said in output
 
 
+def test_the_page_and_the_markdown_have_the_published_numbers_too(place):
+    (folder,) = (place[0] / "runs").glob("compare-*")
+    assert "Beside the published numbers" in (folder / "comparison.html").read_text(encoding="utf-8")
+    text = (folder / "comparison.md").read_text(encoding="utf-8")
+    assert "| ERM | published | 70.9 | 84.5 | 71.0 | 56.7 | 50.0 |" in text
+
+
 def test_no_line_is_longer_than_the_terminal_and_no_number_is_cut(place):
     *lines, saved = place[2].splitlines()
     assert saved.startswith("saved: ")
