@@ -12,6 +12,7 @@ from probe import recipe as recipes
 from probe.heads.fitted import FittedHead
 from probe.runs import lever_shares, levers
 from probe.runs.judgement import Judgement
+from probe.runs.lever_costs import Costs
 from probe.runs.lever_search import Memory, Search
 from tests.support.lever_world import FIRST, SECOND, MadeUpImages, NoCosts, ToldImages
 
@@ -95,6 +96,21 @@ def test_a_round_goes_from_cheap_to_dear(tmp_path):
         "mirror images", f"with {SECOND}", f"with {THIRD}", "2 more crops", BOTH
     ]  # fmt: skip
     assert names[:2] == sizes
+
+
+def test_what_is_solved_for_many_heads_is_expected_to_take_longer():
+    costs = Costs(SimpleNamespace(fold=np.zeros(1000)))
+    plain = recipes.build({"backbone": "effnet-lite0", "method": "erm"})
+    dearer = [
+        {"method": "mr2(power=[0.33, 1])"},
+        {"features": {"views": "flip"}},
+        {"backbone": "effnet-lite0+effnet-lite1"},
+        {"method": "dro"},
+    ]
+    seconds = [costs.solving(recipes.build({"method": "erm", **more}), 10.0) for more in dearer]
+    assert costs.solving(plain, 10.0) == 10.0
+    assert seconds == sorted(seconds)
+    assert seconds[0] > 10
 
 
 def test_a_longer_step_of_the_input_is_tried_only_where_the_shorter_one_gains(tmp_path):
