@@ -53,6 +53,7 @@ class RecipeRows:
     """What `probe compare --recipes` runs."""
 
     planned: Sequence[Planned]
+    settings: Sequence[str] = ()  # KEY=VALUE words over those of every row
 
     @classmethod
     def named(cls, words: Iterable[str], settings: Sequence[str], out: Path) -> RecipeRows:
@@ -65,7 +66,7 @@ class RecipeRows:
         built = _Builder(everything, tuple(settings), out, Catalogues())
         planned = [built.planned(row) for row in rows.values()]
         compare.check_versus(p.recipe for p in planned if p.recipe is not None)
-        return cls(planned)
+        return cls(planned, tuple(settings))
 
     def recipes(self) -> list[Recipe]:
         """Each once, after those that it needs."""
@@ -98,6 +99,8 @@ class RecipeRows:
             comparison["reference"], comparison["how"] = "the row it is compared with", None
         if any(p.recipe is not None and p.recipe.groups == PAPER for p in self.planned):
             comparison["remarks"].append(PAPER_REMARK)
+        if tables and self.settings:
+            comparison["remarks"].append(f"not the table's own settings: {', '.join(self.settings)}")
         return {**comparison, "tables": tables}
 
 

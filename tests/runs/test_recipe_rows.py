@@ -10,6 +10,7 @@ from probe.cli import main
 from probe.errors import UserError
 from probe.evaluation.groups import thirds
 from probe.recipe import build, library
+from probe.runs.compare import Cell
 from probe.runs.folder import read_result
 from probe.runs.recipe_rows import RecipeRows
 from tests.runs.test_compare import draw
@@ -154,6 +155,7 @@ def test_a_table_is_run_once(place, monkeypatch):
     assert answer.exit_code == 0, answer.output
     again = json.loads(answer.stdout)
     assert again["tables"] == place[3]["tables"]
+    assert not any("not the table's own settings" in remark for remark in again["remarks"])
     assert all(row["reused"] for row in again["rows"])
 
 
@@ -162,6 +164,9 @@ def test_one_row_is_run_by_name_and_overrides_act_on_all(place):
     assert build(library.content(f"{root}/paper.yaml/mr2")).method.params == {"power": 1}
     rows = RecipeRows.named([f"{root}/paper.yaml"], ["seeds=1", "solver.l2=2"], root)
     assert {(r.seeds, r.solver.l2) for r in rows.recipes()} == {(1, 2.0)}
+    said = rows.table([Cell(r, root, None, error="it broke") for r in rows.recipes()])
+    assert "not the table's own settings: seeds=1, solver.l2=2" in said["remarks"]
+    assert [row["error"] for row in said["tables"][0]["rows"]] == ["it broke"] * 3 + [None]
     one = RecipeRows.named([f"{root}/paper.yaml/sgd"], [], root)
     assert [r.method.name for r in one.recipes()] == ["erm", "mr2"]  # and the erm that it is compared with
 

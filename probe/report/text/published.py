@@ -80,7 +80,9 @@ def _shown(statistic: Mapping[str, Any], key: str) -> str:
         return format.UNKNOWN
     if key == "ci":
         return format.interval(value)
-    return format.signed(value["mean"]) if key == "difference" else format.percent(value)
+    if key == "difference":
+        return format.signed(value["mean"])
+    return format.percent(value, 2).removesuffix("0")  # as printed, with one digit or two
 
 
 def blocks(table: PublishedTable, width: int = WIDTH) -> list[list[str]]:

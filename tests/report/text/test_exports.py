@@ -12,7 +12,7 @@ from rich.console import Console
 from probe.report.charts.base import Chart, shade
 from probe.report.html import comparison as comparison_page
 from probe.report.text import comparison as comparison_terminal
-from probe.report.text import exports
+from probe.report.text import exports, published
 from probe.runs import table as comparing
 
 
@@ -170,3 +170,14 @@ def test_the_sensitivity_of_a_parameter_is_the_best_at_each_value_averaged_over_
     assert rows["power", 0.5, "hard"] == pytest.approx(55)  # 50 and 60 % in two seeds
     alone = {**result, "seeds": [{"seed": 0, "l2": 1.0}]}
     assert sensitivity(View(alone)) is None
+
+
+def test_published_numbers_are_shown_as_printed():
+    cell = {"accuracy": 0.5, "ci": [0.4, 0.6], "gain": None, "difference": {"mean": 0.0065, "ci": None}}
+    row = {"run": "r", "statistics": {"a": {**cell, "published": 0.4935}, "b": {**cell, "published": 0.446}}}
+    assert list(published.lines(row, ["a", "b"])) == [
+        ("", ["50.0", "50.0"]),
+        ("95 %", ["40.0 to 60.0", "40.0 to 60.0"]),
+        ("published", ["49.35", "44.6"]),
+        ("difference", ["+0.7", "+0.7"]),
+    ]
