@@ -1,7 +1,5 @@
 """`train.tune`: what is named learns, nothing else moves, and what is saved loads as ever."""
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 import torch
@@ -18,8 +16,7 @@ from probe.train.parallel import fsdp_config
 from probe.train.step import Step
 from tests.support.training_world import same_bits, tiny_resnet
 
-needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
-LORA = pytest.param("lora:2", marks=needs_peft)
+LORA = "lora:2"
 
 
 def tuned(models, colours, folder, tune, net="vit", **train):
@@ -55,7 +52,7 @@ def parameters(backbone, chosen):
         ("rn", "norms", lambda name, p: p.ndim == 1),
         ("rn", "head", lambda name, p: False),
         ("vit", "last:2", lambda name, p: name.startswith(("blocks.4", "blocks.5", "norm.", "fc_norm."))),
-        pytest.param("vit", "lora:2", lambda name, p: name.endswith(LINEAR), marks=needs_peft),
+        ("vit", "lora:2", lambda name, p: name.endswith(LINEAR)),
     ],
 )
 def test_what_is_named_learns_and_nothing_else_moves(models, colours, tmp_path, net, tune, chosen):
@@ -110,7 +107,6 @@ def test_a_training_of_some_weights_resumes_to_the_same_bits(models, colours, tm
     assert same_bits(resumed.backbone.encoder.state_dict(), whole.backbone.encoder.state_dict())
 
 
-@needs_peft
 def test_lora_starts_where_the_backbone_is_follows_the_seed_and_merges_exactly(models):
     plain = backbones.load(f"timm:{models / 'vit'}", image_size=32)
     image = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -189,10 +185,9 @@ def build(**content):
     [
         ({"backbone": "cifar-resnet20", "train": {"tune": "head"}}, "random weights of cifar-resnet20"),
         ({"method": "center", "train": {"tune": "head"}}, "center has no effect on frozen features"),
-        pytest.param(
+        (
             {"train": {"tune": "lora:4", "wise": 0.5}},
             "train.wise goes between.*leave out one",
-            marks=needs_peft,
         ),
     ],
 )
