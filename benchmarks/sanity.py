@@ -55,7 +55,6 @@ PLAIN = "erm"
 
 # Why a method may end far below erm: by its name, or by name and way.
 REASONS: dict[str, str] = {
-    "supcon": "it trains the encoder only: its head stays as it was drawn",
     "mr2-paper scratch": "the paper's form pulls by squared distances as they are: too hard for so few steps",
 }
 

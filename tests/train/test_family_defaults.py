@@ -87,6 +87,7 @@ def test_what_the_recipe_gives_is_taken_as_it_is():
         clip="none",
         batch_norm="train",
         augment={"crop": "resized-crop"},
+        channels_last=False,
     )
     assert family_defaults.resolve(given, "convnet", 1000) == given
 
@@ -125,3 +126,15 @@ def test_fine_tuning_without_a_method_is_plain_and_probing_is_not():
 def test_an_optimiser_that_is_not_known_is_refused_with_a_way_out():
     with pytest.raises(UserError, match=r"give train\.lr"):
         family_defaults.row("convnet", "lion")
+
+
+def test_whole_convnets_are_laid_out_channels_last_unless_the_recipe_says_otherwise():
+    def layout(kind, *, split=False, **given):
+        return family_defaults.resolve(TrainConfig(**given), kind, 1000, split=split).channels_last
+
+    assert layout("convnet")
+    assert layout("scratch")
+    assert not layout("transformer")
+    assert not layout("convnet", split=True)
+    assert not layout("convnet", channels_last=False)
+    assert layout("transformer", channels_last=True)
