@@ -13,6 +13,9 @@ EXPERTS = (
     Parameter(
         "weight", 0.5, "of all but the contrast; 1 as published, which is twice the rate of one network", 0
     ),
+    Parameter(
+        "ramp", 0.2, "part of the epochs over which hard classes and experts come in; 0 as published", 0, 1
+    ),
     Parameter("contrast", 0.0, "weight of a MoCo loss for each expert; 1 as published for CIFAR", 0),
 )
 
