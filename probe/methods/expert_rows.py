@@ -10,6 +10,12 @@ EXPERTS = (
     Parameter("experts", 3, "networks that are trained together; the first is kept", 1),
     Parameter("hard", None, "classes of the hard set, the true one included; none: 30 % of them", 1),
     Parameter("factor", 0.6, "weight of what experts learn from each other", 0),
+    Parameter(
+        "weight", 0.5, "of all but the contrast; 1 as published, which is twice the rate of one network", 0
+    ),
+    Parameter(
+        "ramp", 0.2, "part of the epochs over which hard classes and experts come in; 0 as published", 0, 1
+    ),
     Parameter("contrast", 0.0, "weight of a MoCo loss for each expert; 1 as published for CIFAR", 0),
 )
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from probe.core import collectives
 from probe.errors import UserError
 from probe.losses.base import Loss, filled_counts
-from probe.losses.functional.experts import hard_classes, nested
+from probe.losses.functional.experts import hard_classes, learned
 from probe.methods.base import Method
 from probe.methods.memories import Queue
 from probe.methods.networks import MomentumCopy, Projection, twin
@@ -28,20 +28,33 @@ class NCL(Method):
 
     The loss inside says which logits a sample has (`Loss.margin_logits`): plain ones, or with an angular
     margin (`dbm-ncl`); log counts are added here. The network is expert 0, which is kept and evaluated.
-    `contrast` is the weight of a MoCo loss for each expert, whose keys see further views.
+    `contrast` is the weight of a MoCo loss for each expert, whose keys see further views. Labels count twice,
+    in all classes and in the hard ones, and `weight` is a factor on both: 1 as published, 0.5 gives an expert
+    the rate that it would have alone. Over the first `ramp` of the epochs the hard part, and what experts
+    learn from each other, grow from nothing: both need experts that know something.
     """
 
     one_view = False
     log_counts: Tensor
 
     def __init__(
-        self, loss: Loss, *, counts: Any, experts: int, hard: int | None, factor: float, contrast: float
+        self,
+        loss: Loss,
+        *,
+        counts: Any,
+        experts: int,
+        hard: int | None,
+        factor: float,
+        contrast: float,
+        weight: float,
+        ramp: float,
     ) -> None:
         super().__init__(loss)
         if not loss.gives_logits:
             raise UserError(f"experts share logits, and {loss.name} has none to share; use erm, or dbm")
         sizes = filled_counts(torch.as_tensor(counts).to(torch.float64))
-        self.number, self.factor, self.contrast = experts, factor, contrast
+        self.number, self.factor, self.contrast, self.weight = experts, factor, contrast, weight
+        self.growing, self.grown = ramp, 1.0  # epochs (a part of all) until all of it acts, and how much does
         self.hard = max(1, round(HARD * len(sizes))) if hard is None else int(hard)
         self.views = ("own",) * experts + ("contrast",) * (experts if contrast else 0)
         self.register_buffer("log_counts", sizes.log().float(), persistent=False)
@@ -55,6 +68,10 @@ class NCL(Method):
             pairs = zip(experts, self.projections, strict=True)
             self.slow = nn.ModuleList(MomentumCopy(e, p, MOMENTUM) for e, p in pairs)
             self.queues = nn.ModuleList(Queue(QUEUE, WIDTH) for _ in experts)
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        super().start_epoch(epoch, epochs)
+        self.grown = min(1.0, epoch / (self.growing * epochs)) if self.growing > 0 else 1.0
 
     def _experts(self, network: NetworkLike) -> list[Any]:
         return [network, *self.others]
@@ -75,7 +92,10 @@ class NCL(Method):
             *scores, targets = collectives.gather(*(part[0].float() for part in parts), batch.targets)
             mask = hard_classes(scores[0], targets, self.hard)
             logits = [self.loss.margin_logits(z, targets) + self.log_counts for z in scores]
-            value = nested(logits, targets, mask, factor=self.factor)
+            labels, others = learned(logits, targets)
+            hard, hard_others = learned([z * mask for z in logits], targets)
+            nested = hard + self.factor * (others + hard_others)
+            value = self.weight * ((2 - self.grown) * labels + self.grown * nested)
         if not self.contrast or len(batch.views) <= self.number:  # evaluated by one view
             return value
         features, keys = [part[1] for part in parts], batch.views[self.number :]

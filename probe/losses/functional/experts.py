@@ -40,11 +40,15 @@ def hard_classes(logits: Tensor, targets: Tensor, hard: int) -> Tensor:
 
 def nested(expert_logits: Sequence[Tensor], targets: Tensor, mask: Tensor, *, factor: float) -> Tensor:
     """`ncl` of logits that are balanced already (or carry a margin), for a given mask of hard classes."""
-    parts = []
-    for logits in (expert_logits, [z * mask for z in expert_logits]):
-        plain = torch.stack([F.cross_entropy(z, targets) for z in logits]).sum()
-        parts.append(plain + factor * distillation(logits))
-    return parts[0] + parts[1]
+    labels, others = learned(expert_logits, targets)
+    hard_labels, hard_others = learned([z * mask for z in expert_logits], targets)
+    return labels + hard_labels + factor * (others + hard_others)
+
+
+def learned(expert_logits: Sequence[Tensor], targets: Tensor) -> tuple[Tensor, Tensor]:
+    """What experts learn from labels, their summed cross-entropy, and from each other."""
+    labels = torch.stack([F.cross_entropy(z, targets) for z in expert_logits]).sum()
+    return labels, distillation(expert_logits)
 
 
 def distillation(expert_logits: Sequence[Tensor]) -> Tensor:
