@@ -34,10 +34,10 @@ BCL = (
     EMBEDDING,
 )
 PACO = (
-    Parameter("alpha", 0.01, "weight of a key of the same class", 0),
+    Parameter("alpha", 0.05, "weight of a key of the same class", 0),
     Parameter("beta", 1.0, "weight of the label", 0),
     Parameter("gamma", 1.0, "of the keys in the denominator; 0 leaves them out", 0),
-    _temperature(0.07),
+    _temperature(0.2),
     Parameter("queue", 1024, "keys that are remembered", 1),
     HIDDEN,
     EMBEDDING,

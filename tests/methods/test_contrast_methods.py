@@ -41,7 +41,7 @@ class Killed(Exception):
 
 def training(name, folder=None, **options):
     method, params, kind = EACH[name]
-    settings = {"epochs": 7, "lr": 0.03, "optimizer": "adamw", "ema": 0.5, **options}
+    settings = {"epochs": 10, "lr": 0.03, "optimizer": "adamw", "ema": 0.5, **options}
     return image_training(tiny_convnet(), method, params, folder=folder, kind=kind, **settings)
 
 
@@ -61,7 +61,7 @@ def test_it_trains_and_resumes_to_the_same_bits(tmp_path, name):
 
     def lethal(*parts):
         made = make(*parts)
-        if stopped.state.position.steps == 8:
+        if stopped.state.position.steps == 20:
             made.gradients()
             raise Killed
         return made
