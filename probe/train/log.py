@@ -35,7 +35,11 @@ class Log:
     def track(self, accelerator: Accelerator, settings: TrainConfig) -> None:
         """Start the trackers that the settings ask for; process 0 reports to them."""
         if settings.trackers:
-            config = settings.model_dump(exclude={"augment", "wise", "trackers"})
+            config = {
+                name: value
+                for name, value in settings.model_dump(exclude_none=True).items()
+                if isinstance(value, bool | int | float | str)
+            }
             accelerator.init_trackers("probe", config=config)
             self.trackers = accelerator.trackers
             self._tracker = accelerator if accelerator.process_index == 0 else None

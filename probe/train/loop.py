@@ -93,6 +93,7 @@ class Training:
         self.micro_batch = settings.micro_batch if isinstance(settings.micro_batch, int) else None
         self.given = task.objective(seed)
         self.objective = runtime.place(self.given, settings, self.accelerator)  # what is trained
+        self.views  # noqa: B018 - views that these samples do not have are refused before anything is trained
         self.objective.train_mode(self.settings)
         fused = not self.sharded
         optimizer = optim.make(self.network, self.method, task.optimizer, settings, fused=fused)

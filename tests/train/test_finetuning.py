@@ -196,7 +196,7 @@ def test_nets_from_scratch_follow_the_seed_and_learn(colours, tmp_path):
     ("change", "message"),
     [
         ({"method": "ldam", "head": "linear"}, "ldam works on cosines.*train.head=cosine"),
-        ({"method": "mr2", "augment": {"mix": "mixup"}}, "mr2 takes labels"),
+        ({"method": "lff", "augment": {"mix": "mixup"}}, "lff takes labels"),
         ({"start": "probe", "head": "cosine"}, "start: probe is a linear solution"),
         ({"start": "zeroshot"}, "has no text encoder"),
         ({"sampler": "pairs", "batch_size": 1}, "smaller than one class pair"),
