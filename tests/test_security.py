@@ -132,7 +132,13 @@ def test_every_dependency_is_used_and_everything_used_is_declared(project):
     used = {
         name.lower().replace("_", "-") for module in imported() for name in providers.get(module, [module])
     }
-    optional = {"tensorboard", "wandb", "mlflow", "deepspeed"}  # what a recipe or an Accelerate file may name
+    optional = {
+        "tensorboard",
+        "wandb",
+        "mlflow",
+        "deepspeed",
+        "peft",
+    }  # what a recipe or an Accelerate file may name
     assert declared - weights - used == set()
     assert used - declared - optional == set()
     assert {f"package: {name}" for name in weights} <= {str(spec.source) for spec in backbones.specs()}
