@@ -186,7 +186,7 @@ def test_variants_repeat_the_rows_that_the_paper_has():
 
 
 def test_a_second_stage_of_a_table_can_start_from_the_run_of_its_first():
-    """What is only refused once the first stage has been trained, days later: there is no run to look at yet."""
+    """Before any is trained: else it is refused days later."""
     stages = [row for row in RUNNABLE if "first" in row.uses]
     by_name = {row.name: row for row in EVERY}
     assert stages

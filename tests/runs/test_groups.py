@@ -42,7 +42,7 @@ def test_a_recipe_knows_the_schemes_by_training_images():
         assert recipe.group_source(scheme) == scheme
         assert groups.given(scheme, NAMES) is None
         assert groups.origin(scheme) == {"groups_by": scheme, "groups_from": None}
-    with pytest.raises(UserError, match="many/medium/few.* a run is named with its path"):
+    with pytest.raises(UserError, match=r"many/medium/few.* a run is named with its path"):
         recipe.group_source("many")
 
 
