@@ -118,7 +118,7 @@ def _listed(
             f"data.list_files=FOLDER, that of {', '.join(row.lists.values())}"
         )
     folder = _folder(expanded(root or name))
-    lists = folder if list_files is None else _folder(expanded(list_files))
+    lists = folder if list_files is None else _folder(expanded(list_files), "the folder of list files")
     splits = source.read(folder, lists, row.lists if row else {}, cache=cache)
     return _dataset(name if row else folder.resolve().name, row, splits, f"{folder}, lists of {lists}")
 
@@ -150,10 +150,10 @@ def _local(name: str, row: DatasetSpec | None, folder: Path, cache: str | Path |
     return _dataset(name, row, _read(row, _folder(folder), None, cache), str(folder))
 
 
-def _folder(folder: Path) -> Path:
+def _folder(folder: Path, what: str = "the data folder") -> Path:
     if not folder.is_dir():
         problem = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise UserError(f"the data folder {folder} {problem}; give a folder with train and test in it")
+        raise UserError(f"{what} {folder} {problem}; give a folder with train and test in it")
     return folder
 
 

@@ -227,7 +227,7 @@ def group_source(value: Any) -> str | Reference:
         return value
     if "/" not in value:
         raise UserError(
-            f'recipe: groups: "{value}" is not a ranking{nearest(value, RANKINGS)}; '
+            f'recipe: groups: "{value}" is not a ranking{nearest(value, (*RANKINGS, *COUNT_GROUPS))}; '
             "a run is named with its path"
         )
     return Reference(reference=value)

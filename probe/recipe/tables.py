@@ -87,6 +87,7 @@ class Row:
     ours: tuple[str, ...] = ()
     against: str | None = None  # names of other rows of the table
     uses: Mapping[str, str] = field(default_factory=dict)
+    leaves_out: tuple[str, ...] = ()  # sections of the shared settings that are not for this row
     groups_from: str | None = None
     paper: str | None = None
     table: str | None = None  # `1a`
@@ -118,7 +119,19 @@ def rows_of(content: Mapping[str, Any], name: str) -> list[Row]:
     if len(set(known)) < len(known):
         twice = next(n for n in known if known.count(n) > 1)
         raise UserError(f'{name}: two rows are called "{twice}"; give each its own name')
+    _check_uses(name, {str(row.row): row for row in found})
     return found
+
+
+def _check_uses(name: str, rows: Mapping[str, Row]) -> None:
+    """Refuse rows that would each have to be run before the other."""
+    for start in rows:
+        waiting, needed = [start], set[str]()
+        while waiting:
+            needed.update(others := set(rows[waiting.pop()].uses.values()) - needed)
+            waiting += others
+        if start in needed:
+            raise UserError(f'{name}: row "{start}" needs its own run; `uses` names a row that is run before')
 
 
 def _rows(table: TableConfig, name: str, variant: str | None) -> Iterator[Row]:
@@ -157,6 +170,7 @@ def _rows(table: TableConfig, name: str, variant: str | None) -> Iterator[Row]:
             ours=(*table.ours, *row.ours),
             against=perhaps(row.against or table.against),
             uses={key: called(other) for key, other in row.uses.items()},
+            leaves_out=tuple(key for key, value in row.settings.items() if value is None),
             groups_from=perhaps(table.groups_from),
             paper=table.paper,
             table=str(table.table),

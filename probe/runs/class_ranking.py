@@ -56,10 +56,8 @@ def rank(e: Experiment, ranking_run: TrainedRun | None) -> Ranking:
     if isinstance(source, str) and source in COUNT_GROUPS:
         counts = np.bincount(e.inputs.y, minlength=e.problem.num_classes)
         made = groups.by_train_count(source, counts)
-    where = groups.origin(source)
-    return Ranking(
-        made, str(where["groups_by"]), where["groups_from"], groups.remark(source), crossfitted=crossfitted
-    )
+    where, said = groups.origin(source), groups.remark(source) or groups.remark_on(made)
+    return Ranking(made, str(where["groups_by"]), where["groups_from"], said, crossfitted=crossfitted)
 
 
 def _by_training(recipe: Recipe) -> bool:

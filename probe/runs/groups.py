@@ -77,3 +77,10 @@ def remark(source: str | Reference) -> str | None:
     if source == "paper":
         return "groups are ranked by erm's own test accuracy, which flatters any rival on hard classes"
     return None
+
+
+def remark_on(groups: Mapping[str, list[int]]) -> str | None:
+    """What a reader must know where all classes are in one group."""
+    if len(groups) != 1:
+        return None
+    return f'all classes are in the group "{next(iter(groups))}", which says no more than the mean per class'

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from probe.errors import UserError
 from probe.evaluation.groups import COUNT_SCHEMES
 from probe.recipe import RANKINGS, Recipe, build, library, override, place
 from probe.recipe.tables import Row
@@ -65,6 +66,8 @@ class RecipeRows:
         everything = {row.name: row for row in (*whole, *rows.values())}
         built = _Builder(everything, tuple(settings), out, Catalogues())
         planned = [built.planned(row) for row in rows.values()]
+        if planned and all(p.recipe is None for p in planned):
+            raise UserError(f"nothing of {planned[0].row.file} can be run: {planned[0].why_not}")
         compare.check_versus(p.recipe for p in planned if p.recipe is not None)
         return cls(planned, tuple(settings))
 
@@ -129,7 +132,8 @@ class _Builder:
         return Planned(row, recipe, None, reference, self._other(row, row.groups_from), used)
 
     def _recipe(self, row: Row) -> tuple[Recipe | None, str | None]:
-        content = override(copy.deepcopy(dict(row.content)), self.settings)
+        mine = [word for word in self.settings if _section(word) not in row.leaves_out]
+        content = override(copy.deepcopy(dict(row.content)), mine)
         for parameter, name in row.uses.items():
             other = self._other(row, name)
             if other is None:
@@ -141,6 +145,11 @@ class _Builder:
     def _other(self, row: Row, name: str | None) -> Recipe | None:
         """The recipe of another row of the same table; None where it cannot be run."""
         return None if name is None else self._recipe(self.rows[f"{row.file}/{name}"])[0]
+
+
+def _section(setting: str) -> str:
+    """`train` of `train.epochs=2`."""
+    return setting.partition("=")[0].partition(".")[0]
 
 
 def judged(planned: Planned, found: Mapping[str, Cell]) -> Result:

@@ -138,11 +138,11 @@ def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None
 def _model(e: Experiment, method: FittedMethod) -> Model:
     """A method's first head as the diagnostics look at it."""
     head, tuned = method.fits[0].head, method.tuned
-    start = None if tuned is None or tuned.start is None else tuned.start.tensors.get("weight")
+    start = method.fits[0].first if tuned is None else tuned.start
     return Model(
         method.scores[0].numpy(),
         _array(head.tensors.get("weight")),
-        before=_array(start),
+        before=None if start is None else _array(start.tensors.get("weight")),
         on_train=_on_train(e.problem, head) if tuned is None else None,
     )
 

@@ -14,8 +14,10 @@ from click.testing import CliRunner
 from probe import methods, recipe
 from probe.cli import main
 from probe.errors import UserError
+from probe.probing import second_stage
+from probe.probing.stage import FirstHead
 from probe.recipe import library, tables
-from probe.runs import run, strategy
+from probe.runs import first_stage, run, strategy
 from probe.runs.availability import Catalogues
 from tests.support import ROOT
 
@@ -181,3 +183,51 @@ def test_variants_repeat_the_rows_that_the_paper_has():
     assert rows["a-y"].published == {"overall": 2, "hard": 3}
     assert rows["a-y"].content == {"seeds": 3, "method": "la"}
     assert Path(rows["a-x"].name).parent == Path("t")
+
+
+def test_a_second_stage_of_a_table_can_start_from_the_run_of_its_first():
+    """Before any is trained: else it is refused days later."""
+    stages = [row for row in RUNNABLE if "first" in row.uses]
+    by_name = {row.name: row for row in EVERY}
+    assert stages
+    for row in stages:
+        mine = recipe.build(dict(row.content))
+        first = recipe.build(dict(by_name[f"{row.file}/{row.uses['first']}"].content))
+        assert (mine.backbone, mine.data) == (first.backbone, first.data)
+        head = FirstHead(row.uses["first"], None, saw_holdout=not (first.trains and first.train.selects))
+        second_stage.check(replace(first_stage.settings(mine.method), first=head), mine.solver)
+
+
+def test_what_a_run_does_otherwise_than_the_paper_is_marked_as_ours():
+    """Defaults of our trainings (ramps, units) are no published settings."""
+    for row in (row for row in RUNNABLE if row.paper is not None):
+        method = recipe.build(dict(row.content)).method
+        given = methods.catalogue.given_to(method.name, method.params)[1][1]
+        spec = methods.inner(method.name, method.params)
+        own = [key for key in spec.whole_set_defaults if key not in given]
+        marked = {"method", *(f"method.{key}" for key in own)} & set(row.ours)
+        assert not own or marked, row.name
+
+
+def test_stated_settings_of_the_papers_are_those_of_the_rows():
+    """DBM: scale 30 on the large sets. GPaCo on ImageNet: alpha 0.05, T 0.2. NCL without what we soften."""
+
+    def params(name):
+        method = recipe.build(library.content(name)).method
+        return methods.catalogue.given_to(method.name, method.params)
+
+    for name in ("dbm/table3-imagenet-lt/dbm-bcl-resnet50", "dbm/table4-inat2018/dbm-bcl"):
+        assert params(name)[1] == ("dbm", {"base": "bs", "scale": 30})
+    own = params("not-equal/table2-contrastive/gpaco")[0]
+    assert (own["alpha"], own["temperature"]) == (0.05, 0.2)
+    for name in ("ncl-if100", "dbm-ncl-if10"):
+        own = params(f"dbm/table2-cifar100-lt/{name}")[0]
+        assert (own["contrast"], own["weight"], own["ramp"]) == (1, 1, 0)
+
+
+def test_rows_that_wait_for_each_other_are_refused(tmp_path):
+    rows = [{"name": "a", "uses": {"first": "b"}}, {"name": "b", "uses": {"first": "a"}}]
+    for given in (rows, [{"name": "a", "uses": {"first": "a"}}]):
+        (tmp_path / "t.yaml").write_text(json.dumps({**MINIMAL, "rows": given}))
+        with pytest.raises(UserError, match='row "a" needs its own run'):
+            library.rows(str(tmp_path / "t.yaml"))

@@ -58,6 +58,8 @@ def test_a_second_stage_changes_only_the_head(name, vit, colours, tuned, cache, 
     ]
     norms = done.result["stage"]["weight_norms"]
     assert norms["after"] == pytest.approx(heads[0].tensors["weight"].norm(dim=1).tolist(), rel=1e-4)
+    shown = next(iter(done.result["diagnostics"]["methods"].values()))["weight_norm_before"]  # on the page
+    assert shown == pytest.approx(norms["before"], rel=1e-3)
     assert label(recipe.build(done.result["recipe"])).endswith(f"first={tuned.folder.name})")
 
 

@@ -42,7 +42,7 @@ def test_a_recipe_knows_the_schemes_by_training_images():
         assert recipe.group_source(scheme) == scheme
         assert groups.given(scheme, NAMES) is None
         assert groups.origin(scheme) == {"groups_by": scheme, "groups_from": None}
-    with pytest.raises(UserError, match="a run is named with its path"):
+    with pytest.raises(UserError, match=r"many/medium/few.* a run is named with its path"):
         recipe.group_source("many")
 
 
@@ -56,6 +56,11 @@ def test_a_recipe_knows_the_schemes_by_training_images():
 def test_classes_are_grouped_by_their_training_images_the_largest_first(scheme, expected):
     assert groups.by_train_count(scheme, np.array([20, 300, 19, 100])) == expected
     assert groups.by_train_count(scheme, np.array([30, 40])) == {list(COUNT_SCHEMES[scheme])[1][0]: [1, 0]}
+
+
+def test_one_group_of_all_classes_is_said_to_be_no_news():
+    assert 'all classes are in the group "head"' in groups.remark_on({"head": [0, 1, 2]})
+    assert groups.remark_on({"head": [0], "tail": [1]}) is None
 
 
 @pytest.fixture(scope="module")

@@ -200,10 +200,21 @@ def test_second_stages_start_from_the_run_of_the_row_before(tmp_path, monkeypatc
     assert alone.runs[0].digest == first.recipe.digest  # which is run before it
 
 
+def test_settings_of_a_training_are_not_for_second_stages_which_train_nothing(tmp_path):
+    named = RecipeRows.named(["elm/table2-cifar10-lt"], ["train.warmup_epochs=3", "seeds=1"], tmp_path)
+    planned = {p.row.row: p for p in named.planned}
+    assert planned["ce"].recipe.train.warmup_epochs == 3
+    assert planned["weight-norm"].recipe.train == build({}).train
+    assert planned["weight-norm"].recipe.seeds == 1
+    assert planned["weight-norm"].uses[0].digest == planned["ce"].recipe.digest
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["--recipes", "mr2/pets", "--methods", "erm"], "not both"),
+        (["--recipes", "mr2/table1-cifar100", "train.epoch=3"], 'unknown key "train.epoch"'),
+        (["--recipes", "mr2/table1-cifar100/erm", "data=nonsense"], 'unknown data set "nonsense"'),
         (["--recipes", "mr2/table1-cifar100/fairdr"], 'no row "fairdr"; did you mean "fairdro"'),
         (["--recipes", "mr2/table1-cifar10"], 'did you mean "mr2/table1-cifar100"'),
         (["--recipes", "mr2/pets", "versus=same"], "leave versus out"),

@@ -45,6 +45,12 @@ def _by_name(lists: Path) -> dict[str, Path]:
     words = {
         word: path for path in sorted(lists.glob("*.txt")) for word in [path.stem.split("_")[-1].lower()]
     }
+    missing = [ours for ours in ("train", "test") if not set(words) & set(split_names.WORDS[ours])]
+    if missing:
+        raise UserError(
+            f"there is no list file of {missing[0]} in {lists}: give data.list_files=FOLDER with train.txt "
+            "and test.txt (or ..._train.txt), a line of which is a path and the number of a class"
+        )
     return split_names.choose(words, split_names.WORDS, f"{lists} (list files)", strict=False)
 
 

@@ -66,7 +66,8 @@ def weights_before_and_after(view: View) -> Chart | None:
             return Chart(
                 "weight-norms-before",
                 "Classifier weight norms before and after training",
-                "The norm of each class's weights in the head that training began with, and at its end.",
+                "The norm of each class's weights in the head that the training, or the second stage, began "
+                "with, and at its end.",
                 columns,
                 rows,
                 framed(

@@ -150,8 +150,10 @@ def test_what_is_not_read_from_lists_refuses_them(tmp_path):
         probe.data.load("pets", root=tmp_path, list_files=tmp_path)
     with pytest.raises(UserError, match=r"cannot read the list file .*ImageNet_LT_train.txt"):
         probe.data.load("imagenet-lt", root=tmp_path)
-    with pytest.raises(UserError, match=r"list files.* has no train split"):
+    with pytest.raises(UserError, match=r"no list file of train in .*: give data\.list_files=FOLDER"):
         probe.data.load(tmp_path, list_files=tmp_path)
+    with pytest.raises(UserError, match=r"the folder of list files .*absent does not exist"):
+        probe.data.load(tmp_path, list_files=tmp_path / "absent")
 
 
 def test_runs_from_before_keep_their_names():
