@@ -77,7 +77,9 @@ def probe_sgd(
         raise UserError("sample weights are for the exact solver; use solver lbfgs")
     if settings.augment != TrainConfig().augment:
         raise UserError("augmentation changes images, and cached features have none; fine-tune instead")
-    job = SgdJob.of(problem, frequency.crossfitted(problem, method, solver, held), settings, held, seed)
+    trained = np.setdiff1d(np.arange(problem.images), held) if settings.selects else None
+    found = frequency.crossfitted(problem, method, solver, held, trained)
+    job = SgdJob.of(problem, found, settings, held, seed)
     searched = job.head.sized and settings.weight_decay is None
     record = _l2(problem, job.config, solver, held, selector) if searched else {}
     if searched and solver.l2 is None and isinstance(job.head, Linear) and job.loss.adjustment() is None:
