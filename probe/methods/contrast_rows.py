@@ -66,10 +66,11 @@ CONTRAST_ROWS: tuple[MethodSpec, ...] = (
         (
             Parameter("stage", "joint", "joint: both at once; two: the contrast, then a head on its encoder",
                       choices=("joint", "two")),
-            Parameter("weight", 0.5, "of the contrast, where both act at once", 0),
+            Parameter("weight", 0.5, "of the contrast, where both act at once", 0, only=("stage", "joint")),
             _temperature(0.1),
             Parameter("base_temperature", 0.07, "only a factor: temperature / base_temperature", 1e-6),
-            Parameter("head_epochs", 0.2, "part of the epochs that the second of two stages has", 0, 1),
+            Parameter("head_epochs", 0.2, "part of the epochs that the second of two stages has", 0, 1,
+                      only=("stage", "two")),
             HIDDEN,
             EMBEDDING,
             _loss("erm", "the loss of the classifier"),
