@@ -61,7 +61,7 @@ def test_edges_are_finite(name, dtype):
 @pytest.mark.parametrize(("half", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
 @pytest.mark.parametrize("name", ALL)
 def test_autocast_computes_the_loss_in_float32(name, half, tolerance):
-    """Only the input's own rounding is lost, and statistics stay in full precision (ef's constants in more)."""
+    """Only the input's own rounding is lost, and statistics stay in full precision."""
     z, y, h = inputs(name)
     settings = {"gamma": 1.0} if name == "eql" else {}  # no chance in the mask
     full, lower = make(name, **settings), make(name, **settings)
