@@ -87,10 +87,11 @@ LOSSES: tuple[LossSpec, ...] = (
         (
             Parameter("frequency", None, "K numbers: mean held-out probability of each class's own samples",
                       role=HELD_OUT_FREQUENCY),
-            Parameter("tau", 1.0, "how much of log frequency is added"),
+            Parameter("tau", 1.0, "form=prior: how much of log frequency is added", only=("form", "prior")),
             Parameter("form", "prior", "frequencies as the prior of a logit adjustment, or as class sizes "
                       "that give class-balanced weights", choices=("prior", "weights")),
-            Parameter("beta", 0.9999, "form=weights: effective-number rate", 0, 0.9999999),
+            Parameter("beta", 0.9999, "form=weights: effective-number rate", 0, 0.9999999,
+                      only=("form", "weights")),
         ),
         frozen="exact", why="logit adjustment with the effective frequency as prior, or weights by it",
         balanced="unchanged: it uses held-out difficulty, not counts; equal frequencies give cross-entropy",

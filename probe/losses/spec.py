@@ -38,6 +38,7 @@ class Parameter:
     # have a warm-up; None: the same one.
     whole_set: Any = None
     scratch: Any = None  # the default where a network is trained from scratch; None: no other one
+    only: tuple[str, str] | None = None  # (another parameter, its value) where this one is read; None: always
 
     def check(self, value: Any, method: str) -> Any:
         """The value, or an error that says what is allowed."""
@@ -161,7 +162,14 @@ class LossSpec:
                 raise UserError(f'{self.name} has no parameter "{key}"{hint}')
         checked = {key: known[key].check(value, self.name) for key, value in given.items()}
         in_runs = self.whole_set_defaults if whole_set else {}
-        return {**self.defaults, **in_runs, **(self.scratch_defaults if scratch else {}), **checked}
+        found = {**self.defaults, **in_runs, **(self.scratch_defaults if scratch else {}), **checked}
+        for key, value in checked.items():
+            name, wanted = known[key].only or ("", "")
+            if name and found[name] != wanted and value != known[key].default:
+                raise UserError(
+                    f"{self.name}: {key} is for {name}={wanted} and has no effect here; leave it out"
+                )
+        return found
 
     def parameter_for(self, role: str) -> str | None:
         """The name of the parameter with this role, if there is one."""

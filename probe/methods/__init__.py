@@ -27,6 +27,7 @@ __all__ = [
     "Parameter",
     "around",
     "catalogue",
+    "class_of",
     "info",
     "inner",
     "make",
@@ -73,14 +74,20 @@ def _taken_apart(name: str, params: Mapping[str, Any]) -> tuple[str, dict[str, A
 
 def around(loss: Loss, name: str, params: Mapping[str, Any], *, class_counts: Any = None) -> Method:
     """The method `name` with a loss that exists already."""
+    own, _ = catalogue.resolve(name, params)
+    if not catalogue.wraps(name):
+        return class_of(name)(loss)
+    if "counts" in info(name).needs:
+        own["counts"] = class_counts
+    return class_of(name)(loss, **own)
+
+
+def class_of(name: str) -> type[Method]:
+    """What a method is made by; a loss by itself is a plain `Method`."""
     from probe.methods.base import Method
 
-    own, (loss_name, _) = catalogue.resolve(name, params)
-    if name == loss_name:
-        return Method(loss)
     spec = info(name)
-    if "counts" in spec.needs:
-        own["counts"] = class_counts
+    if not catalogue.wraps(name):
+        return Method
     built_in = catalogue.is_built_in(spec)
-    cls = spec.load("probe.methods") if built_in else spec.load_from_outside("method", Method)
-    return cls(loss, **own)
+    return spec.load("probe.methods") if built_in else spec.load_from_outside("method", Method)

@@ -179,7 +179,8 @@ def _loss_of(method: str, given: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
         raise UserError(f"{method}: loss must be a loss's name, or a mapping with its name and parameters")
     if wraps(content["name"]):
-        hint = nearest(content["name"], [name for name in losses.names() if not wraps(name)])
+        others = [name for name in losses.names() if not wraps(name)]  # supcon is a term, and a method too
+        hint = nearest(content["name"], others)
         raise UserError(f"{method} wraps a loss, and {content['name']} is not a loss{hint}")
     params = {key: value for key, value in content.items() if key != "name"}
     losses.catalogue.resolve(content["name"], params)

@@ -12,6 +12,7 @@ ZHU22 = "Zhu et al., Balanced Contrastive Learning for Long-Tailed Visual Recogn
 SUH23 = "Suh and Seo, Long-tailed Recognition by Mutual Information Maximization, ICML 2023"
 SON25 = "Son et al., Difficulty-aware Balancing Margin Loss, AAAI 2025"
 BALANCED = "counts drop out; the contrast stays"
+AGAINST_KEYS = "log pi is one constant, which weighs labels against keys; prior=false leaves it out"
 
 HIDDEN = Parameter("hidden", 512, "width of the projection's hidden layer", 1)
 EMBEDDING = Parameter("embedding", 128, "numbers of a projection", 1)
@@ -65,10 +66,11 @@ CONTRAST_ROWS: tuple[MethodSpec, ...] = (
         (
             Parameter("stage", "joint", "joint: both at once; two: the contrast, then a head on its encoder",
                       choices=("joint", "two")),
-            Parameter("weight", 0.5, "of the contrast, where both act at once", 0),
+            Parameter("weight", 0.5, "of the contrast, where both act at once", 0, only=("stage", "joint")),
             _temperature(0.1),
             Parameter("base_temperature", 0.07, "only a factor: temperature / base_temperature", 1e-6),
-            Parameter("head_epochs", 0.2, "part of the epochs that the second of two stages has", 0, 1),
+            Parameter("head_epochs", 0.2, "part of the epochs that the second of two stages has", 0, 1,
+                      only=("stage", "two")),
             HIDDEN,
             EMBEDDING,
             _loss("erm", "the loss of the classifier"),
@@ -88,13 +90,13 @@ CONTRAST_ROWS: tuple[MethodSpec, ...] = (
         "paco", "parametric contrastive learning",
         "Cui et al., Parametric Contrastive Learning, ICCV 2021", "paco:PaCo",
         (*PACO, MOMENTUM, Parameter(INNER, "bs", ONLY, choices=("bs",))),
-        needs=("counts", "views"), frozen="no effect", why=CONSTANT, balanced=BALANCED,
+        needs=("counts", "views"), frozen="no effect", why=CONSTANT, balanced=AGAINST_KEYS,
     ),
     MethodSpec(
         "gpaco", "generalised parametric contrastive learning",
         "Cui et al., Generalized Parametric Contrastive Learning, TPAMI 2023", "paco:GPaCo",
         (*PACO, Parameter(INNER, "bs", ONLY, choices=("bs",))),
-        needs=("counts", "views"), frozen="no effect", why=CONSTANT, balanced=BALANCED,
+        needs=("counts", "views"), frozen="no effect", why=CONSTANT, balanced=AGAINST_KEYS,
     ),
     MethodSpec(
         "gml", "Gaussian mixture likelihood of keys, beside the balanced softmax", SUH23, "gml:GML",

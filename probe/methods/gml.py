@@ -21,15 +21,18 @@ from probe.methods.memories import ClassQueue, class_places
 from probe.methods.networks import MomentumCopy, Projection
 from probe.methods.protocols import BatchLike, NetworkLike, TeacherLike
 
+COOLEST = 0.01  # temperature (ours): where classes are told apart at once, nothing else would hold it up
+
 
 class GML(Method):
-    """supervised * loss + contrast * [G(q, T) + G(q constant, learned T, own key left out)] + distil * KD
+    """supervised * loss + contrast * [G(T constant) + G(keys, queries constant; own left out)] + distil * KD
 
-    The first view is classified and is the query q; the second is the key. Without a teacher keys are
-    projections of a momentum copy. With one they are its features, which a projection of their own embeds
-    anew at every step, queue included, and KD pulls the classifier's logits towards the teacher's
-    (Kullback-Leibler divergence at a temperature, times its square). G is `functional.gml_contrast` over the
-    queue and the batch's own keys.
+    G is `functional.gml_contrast` over the queue and the batch's own keys. T starts at `temperature` and is
+    learned, by the second G alone, which trains nothing else; the first G trains the network with it. The
+    first view is classified and is the query; the second is the key. Without a teacher keys are projections
+    of a momentum copy. With one they are its features, which a projection of their own embeds anew at every
+    step, queue included, and KD pulls the classifier's logits towards the teacher's (Kullback-Leibler
+    divergence at a temperature, times its square).
     """
 
     views = ("own", "own")
@@ -84,6 +87,8 @@ class GML(Method):
     def after_step(self, network: NetworkLike) -> None:
         if self._taught is None:
             self.copy.follow(network, self.projection)
+        with torch.no_grad():
+            self.log_temperature.clamp_(min=math.log(min(COOLEST, self.temperature)))
 
     def objective(self, network: NetworkLike, batch: BatchLike) -> Tensor:
         scores, features = network.parts(batch.inputs, self.takes)
@@ -106,11 +111,11 @@ class GML(Method):
                     keys = self.keys(keys)
             if self.training:
                 self.queue.push(stored, targets)
-            given = (targets, keys, labels, self.counts)
-            own = torch.arange(len(queries), device=queries.device)
-            first = gml_contrast(queries, *given, temperature=self.temperature)
-            learned = self.log_temperature.exp()
-            return first + gml_contrast(queries.detach(), *given, temperature=learned, own=own)
+            learned, own = self.log_temperature.exp(), torch.arange(len(queries), device=queries.device)
+            known = (labels, self.counts)
+            first = gml_contrast(queries, targets, keys, *known, temperature=learned.detach())
+            constant = (queries.detach(), targets, keys.detach())
+            return first + gml_contrast(*constant, *known, temperature=learned, own=own)
 
     def _distillation(self, logits: Tensor, taught: Tensor) -> Tensor:
         t = self.distil_temperature

@@ -49,7 +49,9 @@ def _unscaled_head(r: Recipe) -> bool:
 
 def _whitens(r: Recipe) -> bool:
     """Is there a cosine head on features that exist before the training?"""
-    wanted = r.train.head == "cosine" or (r.train.head in ("auto", "adapter") and _loss(r).takes == "cosines")
+    head = r.train.head
+    wanted = head in ("cosine", "etf") or (head in ("auto", "adapter") and _loss(r).takes == "cosines")
+    wanted = wanted or (head == "auto" and methods.class_of(r.method.name).head == "cosine")
     if not wanted or not r.finetune:
         return wanted
     return not r.from_scratch and r.train.start in ("auto", "means")

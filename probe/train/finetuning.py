@@ -83,11 +83,16 @@ class FinetuneJob:
     def num_classes(self) -> int:
         return len(self.data.class_names)
 
+    @property
+    def from_scratch(self) -> bool:
+        """Does the network begin at random weights, so that its features say nothing yet?"""
+        return self.family in family_defaults.SCRATCHES
+
     def starting(self, head: Head) -> FinetuneJob:
         """The same, with what `start: auto` means for this head."""
         if self.settings.start != "auto":
             return self
-        kind = automatic(head, pretrained=self.family not in family_defaults.SCRATCHES)
+        kind = automatic(head, pretrained=not self.from_scratch)
         return replace(self, settings=self.settings.model_copy(update={"start": kind}))
 
     def searching(self, method: Method) -> FinetuneJob:
@@ -145,15 +150,7 @@ def finetune(
     """
     check(recipe.method, recipe.train)
     job = _job(recipe, data, held, seed, folder, ids)
-    method = make_method(
-        _with_frequency(job, pose),
-        num_classes=job.num_classes,
-        labels=job.samples.labels[job.trained],
-        dim=job.backbone.dim,
-        scratch=job.family == "scratch",
-    )
-    method.loss.measures_frequency = recipe.train.selects and frequency.is_open(recipe.method)
-    method.from_scratch = recipe.from_scratch
+    method = _method(job, pose)
     taught = _teach(job, method)
     head = make_head(method, job.settings, dim=job.backbone.dim, num_classes=job.num_classes, seed=seed)
     job = job.starting(head).searching(method)
@@ -200,6 +197,21 @@ def _job(
     )
 
 
+def _method(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] | None) -> Method:
+    """The recipe's method, before it has built anything."""
+    recipe = job.recipe
+    method = make_method(
+        _with_frequency(job, pose),
+        num_classes=job.num_classes,
+        labels=job.samples.labels[job.trained],
+        dim=job.backbone.dim,
+        scratch=job.from_scratch,
+    )
+    method.loss.measures_frequency = recipe.train.selects and frequency.is_open(recipe.method)
+    method.from_scratch = job.from_scratch
+    return method
+
+
 def _teach(job: FinetuneJob, method: Method) -> list[str]:
     """Give the method its teacher, where it names one; returns that one's fingerprint."""
     if method.teacher is None:
@@ -214,7 +226,7 @@ def _with_frequency(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] |
     method = job.recipe.method
     if not frequency.is_open(method):
         return method
-    if job.family == "scratch" or pose is None:
+    if job.from_scratch or pose is None:
         return frequency.equal(method, job.num_classes)
     return frequency.crossfitted(pose(job.backbone), method, job.recipe.solver, job.held, job.trained)
 

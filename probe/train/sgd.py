@@ -77,7 +77,8 @@ def probe_sgd(
         raise UserError("sample weights are for the exact solver; use solver lbfgs")
     if settings.augment != TrainConfig().augment:
         raise UserError("augmentation changes images, and cached features have none; fine-tune instead")
-    job = SgdJob.of(problem, frequency.crossfitted(problem, method, solver, held), settings, held, seed)
+    found = frequency.crossfitted(problem, method, solver, held, _taught(problem, settings, held))
+    job = SgdJob.of(problem, found, settings, held, seed)
     searched = job.head.sized and settings.weight_decay is None
     record = _l2(problem, job.config, solver, held, selector) if searched else {}
     if searched and solver.l2 is None and isinstance(job.head, Linear) and job.loss.adjustment() is None:
@@ -141,8 +142,7 @@ class SgdJob:
         seed: int,
     ) -> SgdJob:
         """The job of these settings; the held images are trained on too, unless they choose an epoch."""
-        everything = np.arange(problem.images)
-        kept = problem.rows(np.setdiff1d(everything, held) if settings.selects else everything)
+        kept = problem.rows(_taught(problem, settings, held))
         X, y = _part(problem, kept), problem.y[kept]
         if settings.head == "adapter":
             # Statistics start from a pass, or the first batches, and move along: those of the cached features
@@ -295,6 +295,12 @@ def _l2(
         return selector.choose([loss if convex else PLAIN], ExactSolver(grid=solver.grid)).record
     path = logistic_path(problem, lambda rows: inner_loss(problem, method, rows))
     return select_l2(problem, solver, held, path)
+
+
+def _taught(problem: ProbeProblem, settings: TrainConfig, held: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The images that are trained on: all of them, unless the held ones choose an epoch."""
+    everything = np.arange(problem.images)
+    return np.setdiff1d(everything, held) if settings.selects else everything
 
 
 def _part(problem: ProbeProblem, rows: NDArray[np.int64]) -> Tensor | FeatureMatrix:

@@ -61,7 +61,7 @@ def test_edges_are_finite(name, dtype):
 @pytest.mark.parametrize(("half", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
 @pytest.mark.parametrize("name", ALL)
 def test_autocast_computes_the_loss_in_float32(name, half, tolerance):
-    """Only the input's own rounding is lost, and statistics keep their digits."""
+    """Only the input's own rounding is lost, and statistics stay in full precision."""
     z, y, h = inputs(name)
     settings = {"gamma": 1.0} if name == "eql" else {}  # no chance in the mask
     full, lower = make(name, **settings), make(name, **settings)
@@ -71,7 +71,7 @@ def test_autocast_computes_the_loss_in_float32(name, half, tolerance):
     assert got.dtype == torch.float32
     torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
     for buffer in lower.state_dict().values():
-        assert buffer.dtype in (torch.float32, torch.float64) or not buffer.is_floating_point()
+        assert buffer.dtype not in (torch.float16, torch.bfloat16)
 
 
 @pytest.mark.parametrize("name", STATELESS)

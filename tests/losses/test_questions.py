@@ -112,7 +112,7 @@ def test_a_mean_over_samples_is_the_mean_of_the_losses_it_gives():
 def test_deferred_re_weighting_refuses_what_has_no_mean_over_samples():
     from probe import methods
 
-    for name in ("dro", "csr"):
+    for name in ("dro", "lgm", "csr"):
         with pytest.raises(UserError, match=f"{name} has no mean over samples"):
             methods.make(f"drw({name})", {}, num_classes=K, class_counts=COUNTS)
 

@@ -49,9 +49,13 @@ def test_a_name_whose_meaning_has_changed_has_a_version():
         ("sam", {"rh": 1}, 'sam has no parameter "rh".*rho'),
         ("sam", {"rho": -1}, "sam: rho must be at least 0"),
         ("sam", {"loss": "jtt"}, "sam wraps a loss, and jtt is not a loss"),
+        ("sam", {"loss": "supcon"}, r"supcon is not a loss(?!.*supcon)"),  # is not what it proposes
         ("sam", {"loss": {"lam": 1}}, "loss must be a loss's name"),
         ("sam", {"loss": {"name": "mr2", "lamb": 1}}, 'mr2 has no parameter "lamb"'),
         ("erm", {"rho": 1}, 'erm has no parameter "rho"'),
+        ("supcon", {"head_epochs": 0.5}, "head_epochs is for stage=two and has no effect here"),
+        ("supcon", {"stage": "two", "weight": 1}, "weight is for stage=joint and has no effect here"),
+        ("ef", {"frequency": [1, 1, 1], "form": "weights", "tau": 2}, "tau is for form=prior"),
     ],
 )
 def test_mistakes_are_one_line(name, params, message):

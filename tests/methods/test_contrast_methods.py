@@ -1,11 +1,15 @@
 """Methods that contrast views of images: each trains its classifier, resumes to the same bits, and is refused
 in one line where it cannot work."""
 
+import math
+from functools import partial
+
 import pytest
 import torch
 
 from probe import heads, methods, recipe
 from probe.errors import UserError
+from probe.losses.functional import gml_contrast
 from probe.methods import spelling
 from probe.recipe import MethodConfig
 from probe.recipe.train_settings import TrainConfig
@@ -95,6 +99,25 @@ def test_on_cached_features_an_adapter_and_the_head_are_trained(name):
     assert losses[-1] < losses[0]
     guess = trained.evaluate(trained.task.train).argmax(1)
     assert float((guess == torch.as_tensor(trained.labels)).float().mean()) > 0.6  # chance is 0.2
+
+
+def test_gml_trains_the_network_with_the_temperature_that_the_second_contrast_learns():
+    built = training("gml").method
+    rows = torch.Generator().manual_seed(1)
+    queries, keys = (torch.randn(12, 8, generator=rows).requires_grad_() for _ in range(2))
+    targets = torch.arange(12) % 4
+    with torch.no_grad():
+        built.log_temperature.fill_(math.log(0.3))  # not where it started
+    wanted = built.log_temperature.detach().exp().requires_grad_()
+    contrast = partial(gml_contrast, key_labels=targets, class_counts=built.counts)
+    first = contrast(queries, targets, keys, temperature=wanted.detach())
+    second = contrast(queries, targets, keys, temperature=wanted, own=torch.arange(12))
+    value = built._contrasts(queries, keys, targets)
+    assert value.item() == pytest.approx((first + second).item(), rel=1e-6)
+    got = torch.autograd.grad(value, (queries, keys, built.log_temperature))
+    expected = (*torch.autograd.grad(first, (queries, keys)), *torch.autograd.grad(second, wanted))
+    for one, other, factor in zip(got, expected, (1, 1, 0.3), strict=True):
+        torch.testing.assert_close(one, factor * other)
 
 
 def test_what_cannot_work_is_one_line():

@@ -87,6 +87,8 @@ def test_a_setting_that_nothing_reads_is_refused_before_anything_is_computed(con
         {**TUNED, "train": {"optimizer": "sgd", "momentum": 0.5}},
         {**TUNED, **SCRATCH, "train": {"momentum": 0.5}},
         {**TUNED, "train": {"augment": {"policy": "randaugment", "magnitude": 5}}},
+        {**TUNED, "method": "bcl", "train": {"whiten": False}},  # whose head is a cosine one
+        {**TUNED, "method": "dot-regression", "train": {"head": "etf", "whiten": False}},
         {"data": {"name": "digits", "imbalance": 10, "profile": "step"}},
     ],
 )

@@ -14,7 +14,7 @@ from probe.probing.zero_shot import text_classifier
 from probe.runs.inputs import gather, pose
 from probe.train import finetune
 from probe.train.build import make_head, make_method
-from probe.train.finetuning import _job, _start, _training
+from probe.train.finetuning import _job, _method, _start, _training
 from probe.train.model import tuned_weights
 from probe.train.model.head_init import set_head
 from tests.support import tiny_clip
@@ -178,6 +178,26 @@ def test_test_images_are_read_once_at_the_end(vit, colours, tmp_path, monkeypatc
     finetune(recipe_for(vit, colours, keep="best"), d, cut(d), folder=tmp_path, show=False)
     assert seen.count("test") == 32
     assert set(seen[-32:]) == {"test"}
+
+
+@pytest.mark.parametrize(
+    "backbone",
+    ["cifar-resnet20", {"name": "timm:test_resnet", "weights": "scratch", "image_size": 32}],
+    ids=["cifar", "timm"],
+)
+def test_every_net_from_scratch_has_the_defaults_of_one(colours, backbone):
+    content = {"backbone": backbone, "data": str(colours), "finetune": True, "train": {"keep": "best"}}
+    d = data.load(str(colours))
+
+    def never(backbone):
+        raise AssertionError("features of random weights say nothing")
+
+    def made(method):
+        return _method(_job(recipe.build({**content, "method": method}), d, cut(d), 0), never)
+
+    assert made("mr2").loss.scale == "total"
+    assert made("ef").loss.frequency.tolist() == [0.25] * 4
+    assert made("lff").from_scratch
 
 
 def test_nets_from_scratch_follow_the_seed_and_learn(colours, tmp_path):

@@ -296,3 +296,11 @@ def test_robust_weights_move_while_a_head_is_trained():
     """Their rows are those of the moment: frozen, they would make another method of it."""
     found = fit(problem(), "dro", epochs=5)
     assert float(found.loss.weights.max() - found.loss.weights.min()) > 0.01
+
+
+def test_images_that_choose_the_epoch_teach_nothing_else():
+    p, held = problem(), np.arange(0, 400, 5)
+    y = p.y.copy()
+    y[held] = (y[held] + 1) % 5  # other labels of what is held out
+    one, other = (fit(q, "ef", held=held, epochs=1, keep="best").head for q in (p, replace(p, y=y)))
+    assert torch.equal(one.tensors["weight"], other.tensors["weight"])
