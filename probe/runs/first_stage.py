@@ -27,6 +27,8 @@ from probe.recipe.grammar import INNER
 from probe.runs.folder import RunFolder, understood
 from probe.runs.predict import load_backbone_of
 
+TEACHER = "teacher"  # the parameter of a method that names a run to distil from
+
 
 @dataclass(frozen=True)
 class FirstStage:
@@ -97,14 +99,14 @@ class FirstStage:
                 f"say data.val_fraction={self.recipe.data.val_fraction:g}"
             )
 
-    def check_data(self, data: Dataset) -> None:
+    def check_data(self, data: Dataset, role: str = FIRST.name) -> None:
         """Refuse a run on other training images: it might have learnt from those that test here."""
         with understood(self.folder.path):
             theirs = self.result["data"]["fingerprints"]
         for split in (name for name in data.splits if name != "test"):
             if theirs.get(split) != data[split].fingerprint:
                 raise UserError(
-                    f"method.first: {self.name} has learnt from other {split} images than these; "
+                    f"method.{role}: {self.name} has learnt from other {split} images than these; "
                     "give the data set that it was run on"
                 )
 
@@ -121,6 +123,13 @@ def of(recipe: Recipe) -> FirstStage | None:
     """The first stage that a recipe names; None where it names none."""
     path = named(recipe.method)
     return None if path is None else FirstStage(RunFolder(expanded(path)))
+
+
+def check_teacher(recipe: Recipe, data: Dataset) -> None:
+    """Refuse a teacher that has learnt from other images than the student will."""
+    path = recipe.method.params.get(TEACHER)
+    if path is not None:
+        FirstStage(RunFolder(expanded(str(path)))).check_data(data, TEACHER)
 
 
 def is_exact(method: MethodConfig) -> bool:

@@ -261,6 +261,7 @@ def gather(
     first = first_stage.of(recipe)
     if first is not None:
         first.check_data(dataset)
+    first_stage.check_teacher(recipe, dataset)
     several = several_labels(recipe, dataset)
     given = groups.given(recipe.groups, dataset.class_names)  # refused now, not after minutes of extraction
     with stage("backbone"):  # of all parts: a name that is unknown is refused before anything is extracted

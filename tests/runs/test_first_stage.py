@@ -109,6 +109,10 @@ def test_a_first_stage_that_does_not_fit_is_refused_in_one_line(
     (other / "train" / "red" / "0.png").unlink(missing_ok=True)
     next((other / "train" / "red").iterdir()).unlink()
     refused("has learnt from other train images", colours=other)
+    student = {"name": "gml", "teacher": str(tuned.folder)}
+    content = {"backbone": vit, "data": str(other), "method": student, "finetune": True}
+    with pytest.raises(UserError, match=r"method.teacher: .* has learnt from other train images"):
+        run(recipe.build(content), cache=cache, out=tmp_path)
     last = recipe.build({**tuned.result["recipe"], "train": {"epochs": 1, "lr": 1e-3, "batch_size": 16}})
     whole = run(last, cache=cache, out=tmp_path / "whole")
     refused("has learnt from every training image, so none is left to choose tau", tuned=whole)
