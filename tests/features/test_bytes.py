@@ -183,7 +183,7 @@ def test_fine_tuning_refuses_an_image_that_changed_since_it_was_hashed(photos):
     train = data.load(photos)["train"]
     train.fingerprint  # noqa: B018
     swap_file(photos)
-    views = Views(train, world.PREPROCESSING.pixels, world.PREPROCESSING.pixels, seed=0)
+    views = Views(train, world.PREPROCESSING.pixels, (world.PREPROCESSING.pixels,), seed=0)
     assert isinstance(views[0, 0][1], list)
     assert "dog/7.png changed" in views[0, 15][1]
 
