@@ -7,7 +7,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.nn import functional as F
 
 from probe.errors import UserError
 from probe.evaluation import metrics
@@ -41,11 +43,15 @@ def select_l2(
     heads = path(problem.rows(np.setdiff1d(np.arange(problem.images), holdout)))
     y = problem.labels[holdout]
 
-    def score(values: Sequence[float]) -> list[float]:
-        predicted = [problem.logits(head, holdout).argmax(dim=1).numpy() for head in heads(values)]
-        return [metrics.score(p, y, problem.num_classes, problem.metric) for p in predicted]
+    def judged(head: Scores) -> tuple[float, float]:
+        logits = problem.logits(head, holdout)
+        guess = logits.argmax(dim=1).numpy()
+        likelihood = -F.cross_entropy(logits.double(), torch.from_numpy(y)).item()
+        return metrics.score(guess, y, problem.num_classes, problem.metric), likelihood
 
-    chosen = l2_grid.select(score, full=solver.grid == "full")
+    chosen = l2_grid.select(
+        lambda values: [judged(head) for head in heads(values)], full=solver.grid == "full"
+    )
     return {"l2": chosen.l2, "validation": [list(row) for row in chosen.table]}
 
 

@@ -3,7 +3,8 @@
 The grid has 96 values of l2, log-spaced from 1e-6 to 1e6. By default it is searched coarse to fine: every
 sixteenth value from the strongest on, until two in a row do no better; then the neighbours of the best one at
 half the spacing, until neighbours on the grid have been compared: about 13 fits instead of 96. Of equal
-scores the stronger penalty wins. While the strongest of all is still the best, more are tried: it may have
+scores, which are common where few images validate, the higher likelihood wins, and of equal ones of that the
+stronger penalty. While the strongest of all is still the best, more are tried: it may have
 made every prediction the same, as others that are nearly as strong.
 """
 
@@ -21,8 +22,8 @@ PATIENCE = 2  # weaker values in a row that do no better; the weakest ones take 
 STUCK = 4  # weaker values that are tried before the strongest of all is believed
 NEAR = 4  # positions between the first values tried around a place that is expected to be good
 
-# values of l2 -> their validation scores, in the same order
-Score = Callable[[Sequence[float]], Sequence[float]]
+# values of l2 -> their validation scores and mean log-likelihoods, in the same order
+Score = Callable[[Sequence[float]], Sequence[tuple[float, float]]]
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ def select(score: Score, *, full: bool = False) -> Selection:
         trials.fit(range(len(GRID)))
     else:
         coarse_to_fine(trials)
-    return Selection(GRID[trials.best()], [(GRID[i], float(trials.tried[i])) for i in sorted(trials.tried)])
+    table = [(GRID[i], float(trials.tried[i][0])) for i in sorted(trials.tried)]
+    return Selection(GRID[trials.best()], table)
 
 
 def coarse_to_fine(trials: Trials, *, patient: bool = True) -> None:
@@ -97,11 +99,11 @@ def _fit_neighbours(trials: Trials, spacing: int) -> None:
 
 
 class _Scored:
-    """Trials with one score each."""
+    """Trials with a score and a likelihood each."""
 
     def __init__(self, score: Score) -> None:
         self.score = score
-        self.tried: dict[int, float] = {}
+        self.tried: dict[int, tuple[float, float]] = {}
 
     def fit(self, positions: Sequence[int]) -> None:
         self.tried |= dict(zip(positions, self.score([GRID[i] for i in positions]), strict=True))

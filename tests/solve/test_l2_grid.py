@@ -13,7 +13,7 @@ def curve(peak):
 
     def score(values):
         asked.extend(values)
-        return [-abs(np.log10(s) - peak) for s in values]
+        return [(-abs(np.log10(s) - peak), 0.0) for s in values]
 
     return score, asked
 
@@ -33,9 +33,12 @@ def test_coarse_to_fine_finds_the_peak_that_the_full_grid_has(peak):
     assert len(set(asked)) == len(asked)
 
 
-def test_of_equal_scores_the_stronger_penalty_wins():
-    assert select(lambda s: [0.5] * len(s)).l2 == GRID[-1]
-    assert select(lambda s: [0.5] * len(s), full=True).l2 == GRID[-1]
+def test_of_equal_scores_the_higher_likelihood_wins_and_then_the_stronger_penalty():
+    assert select(lambda s: [(0.5, -1.0)] * len(s)).l2 == GRID[-1]
+    assert select(lambda s: [(0.5, -1.0)] * len(s), full=True).l2 == GRID[-1]
+    likely = lambda s: [(min(0.9, 0.1 - np.log10(v) / 5), -abs(np.log10(v) + 4.5)) for v in s]  # noqa: E731
+    assert np.log10(select(likely).l2) == pytest.approx(-4.5, abs=0.1)  # equal scores from 1e-4 down
+    assert select(likely).l2 == select(likely, full=True).l2
 
 
 def test_the_table_holds_what_was_tried_in_order():
