@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from probe import methods
 from probe.data import duplicates
 from probe.errors import UserError
-from probe.recipe import Recipe, build, grammar, override
-from probe.runs import staleness
+from probe.recipe import BackboneConfig, Recipe, build, grammar, override
+from probe.runs import first_stage, staleness
 from probe.runs.folder import PLOTS, RunFolder, understood
 from probe.runs.naming import label, slug
 from probe.runs.reference import ERM, PROBE, SAME
@@ -60,10 +61,21 @@ class Grid:
             raise UserError(f"the grid is empty: name at least one {' and one '.join(empty)}")
         cells = ((b, d, m) for d in self.data for b in self.backbones for m in self.methods)
         named = ({"backbone": {"name": b}, "data": {"name": d}, "method": m} for b, d, m in cells)
-        recipes = [build(override(content, self.settings)) for content in named]
+        recipes = [_able(override(content, self.settings)) for content in named]
         check_versus(recipes)
         pairs = [_with_erm(recipe) if recipe.trains else (recipe,) for recipe in recipes]
         return list({slug(r): r for pair in pairs for r in pair}.values())  # a name given twice counts once
+
+
+def _able(content: dict[str, Any]) -> Recipe:
+    """The recipe, by SGD where its method has no exact solver and nothing says how it is to be solved."""
+    recipe = build(content)
+    if recipe.trains or "solver" in content or first_stage.is_exact(recipe.method):
+        return recipe
+    specs = methods.info(recipe.method.name), methods.inner(recipe.method.name, recipe.method.params)
+    if any(spec.frozen == "sgd" for spec in specs) and all(spec.frozen != "no effect" for spec in specs):
+        return build({**content, "solver": {"name": "sgd"}})
+    return recipe
 
 
 def check_versus(recipes: Iterable[Recipe]) -> None:
@@ -255,8 +267,9 @@ def command(
     settings = [f"seeds={seeds}"] if seeds is not None else []
     settings += [f"groups={json.dumps(groups)}"] if groups and not folders else []
     settings += [w for w in words if "=" in w]  # the last one wins
-    grid = Grid(_names(backbones), _names(data), _names(methods, grammar.listed), settings)
-    named = bool(grid.backbones or grid.data or grid.methods)
+    named = bool(backbones or data or methods)
+    nets = _names(backbones) if backbones or not named else [BackboneConfig().name]
+    grid = Grid(nets, _names(data), _names(methods, grammar.listed), settings)
     if sum((bool(folders), named, bool(recipes))) > 1 or (folders and settings):
         raise UserError(
             "give either runs to compare, a grid (--backbones, --data, --methods) or --recipes, not both"

@@ -66,6 +66,18 @@ def test_identical_images_of_a_data_set_are_said_once(place):
     assert said.startswith("digits: identical images: 3 repeated within a split")
 
 
+def test_a_method_without_an_exact_solver_is_trained_beside_those_that_have_one():
+    grid = compare.Grid(["effnet-lite0"], ["digits"], ["erm", "arcface", "crt", "sam", "center"])
+    solvers = {
+        r.method.name: r.solver.name
+        for r in grid.recipes()
+        if r.solver.name != "sgd" or r.method.name != "erm"
+    }
+    assert solvers == {"erm": "lbfgs", "arcface": "sgd", "crt": "lbfgs", "sam": "sgd", "center": "lbfgs"}
+    given = compare.Grid(["effnet-lite0"], ["digits"], ["arcface"], ["solver.name=lbfgs"])
+    assert [r.solver.name for r in given.recipes()] == ["lbfgs"]  # and is refused when it is run
+
+
 def test_a_failure_is_listed_and_the_rest_is_compared(place):
     root, _, answer = place
     assert answer.exit_code == 1, answer.output
