@@ -55,7 +55,7 @@ def accuracy_curve(result: Result) -> Chart:
         columns,
         rows,
         framed(
-            {"type": "line", "interpolate": "monotone", "point": point},
+            {"type": "line", "point": point},
             columns,
             height=HEIGHT + 40,
             x=quantity("rank", f"classes, {sorted_by}", nice=False, axis={"tickMinStep": 1, "format": "d"}),

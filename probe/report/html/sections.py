@@ -48,12 +48,13 @@ def card(what: str, value: str, more: str, *, main: bool = False) -> str:
     return element("div", content, cls="card main" if main else "card")
 
 
-def _gain(gain: Mapping[str, Any] | None, reference: str) -> str:
-    """`+2.0 over erm (+0.4 to +3.6): better`, coloured by its verdict."""
+def _gain(gain: Mapping[str, Any] | None, reference: str = "") -> str:
+    """`+2.0 over erm (+0.4 to +3.6): better`, coloured by its verdict; a heading may name the reference."""
     if gain is None:
         return ""
     said = format.verdict(gain)
-    inside = f"{gained(gain)} over {text(reference)} ({gain_interval(gain['ci'])}): {said}"
+    over = f" over {text(reference)}" if reference else ""
+    inside = f"{gained(gain)}{over} ({gain_interval(gain['ci'])}): {said}"
     return element("span", inside, cls=format.TONE[said])
 
 
@@ -118,11 +119,7 @@ def groups_table(result: Result) -> str:
             percent(group["accuracy"]),
             interval(group["ci"]),
             percent(group["ece"]),
-            *(
-                [_gain(gains.get(name), format.against(versus["method"], versus.get("how")))]
-                if versus
-                else []
-            ),
+            *([_gain(gains.get(name))] if versus else []),
         ]
         for by, (groups, gains) in tables.items()
         for name, group in groups.items()
@@ -135,7 +132,7 @@ def groups_table(result: Result) -> str:
         "accuracy %",
         "95 % interval",
         "calibration error %",
-        *(["gain"] if versus else []),
+        *([f"gain over {format.against(versus['method'], versus.get('how'))}"] if versus else []),
     ]
     caption = "A group's accuracy is the mean over its classes."
     if versus:

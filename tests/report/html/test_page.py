@@ -195,7 +195,9 @@ def test_every_group_has_its_accuracy_calibration_and_gain(opened, written):
     for row, group in zip(cells, groups.values(), strict=True):
         assert row[3] == f"{100 * group['accuracy']:.1f}"
         assert row[5] == f"{100 * group['ece']:.1f}"
-        assert "over erm" in row[6]
+        assert ": " in row[6]  # a gain and its verdict
+    heading = opened.run("[...document.querySelectorAll('#accuracy ~ .scroll thead th')].at(-1).textContent")
+    assert heading.startswith("gain over erm")
 
 
 def test_it_prints_in_light_colours(browser, written):
