@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-MODULES = ("solver", "selection", "extraction", "losses", "evaluation", "training", "contrast")
+MODULES = ("solver", "selection", "extraction", "losses", "evaluation", "training", "contrast", "layout")
 USES_PHOTOGRAPHS = ("extraction",)
 
 
