@@ -110,7 +110,7 @@ def _by_count(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         members = [group["classes"] for group in groups.values()]
         if members not in shown:
             shown.append(members)
-            yield _accuracy_table("by training images", _group_rows(groups, gains), result.get("versus"))
+            yield _accuracy_table("by class size", _group_rows(groups, gains), result.get("versus"))
             yield BLANK
 
 
