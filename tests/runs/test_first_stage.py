@@ -45,7 +45,7 @@ def test_a_second_stage_changes_only_the_head(name, vit, colours, tuned, cache, 
     solver = SOLVED if name == "crt" else {}
     method = (
         {"name": name, "tau": 1.0} if name == "tau-norm" else {"name": name}
-    )  # 0 might be chosen: no change
+    )  # 0 may be chosen
     done = run(second(vit, colours, tuned, method, solver=solver), cache=cache, out=tmp_path)
     weights = [(folder / "model.safetensors").read_bytes() for folder in (done.folder, tuned.folder)]
     assert weights[0] == weights[1]
@@ -63,7 +63,7 @@ def test_a_second_stage_changes_only_the_head(name, vit, colours, tuned, cache, 
     assert norms["after"] == pytest.approx(heads[0].tensors["weight"].norm(dim=1).tolist(), rel=1e-4)
     shown = next(iter(done.result["diagnostics"]["methods"].values()))["weight_norm_before"]  # on the page
     assert shown == pytest.approx(norms["before"], rel=1e-3)
-    assert label(recipe.build(done.result["recipe"])).endswith(f"first={tuned.folder.name})")
+    assert label(recipe.build(done.result["recipe"])).startswith(f"{name}(erm, first={tuned.folder.name}")
 
 
 def test_a_second_run_gives_the_same_bits_and_predicts_new_images(vit, colours, tuned, cache, tmp_path):
