@@ -43,9 +43,7 @@ def second(vit, colours, tuned, method, **more):
 @pytest.mark.parametrize("name", ["crt", "lws", "tau-norm", "la-posthoc", "temperature"])
 def test_a_second_stage_changes_only_the_head(name, vit, colours, tuned, cache, tmp_path):
     solver = SOLVED if name == "crt" else {}
-    method = (
-        {"name": name, "tau": 1.0} if name == "tau-norm" else {"name": name}
-    )  # 0 may be chosen
+    method = {"name": name, "tau": 1.0} if name == "tau-norm" else {"name": name}  # 0 may be chosen
     done = run(second(vit, colours, tuned, method, solver=solver), cache=cache, out=tmp_path)
     weights = [(folder / "model.safetensors").read_bytes() for folder in (done.folder, tuned.folder)]
     assert weights[0] == weights[1]
