@@ -155,7 +155,8 @@ def _extremes(by_class: list[dict[str, Any]]) -> Table:
     table.add_column("worst classes", no_wrap=True)
     table.add_column("%", justify="right", no_wrap=True, min_width=5)
     table.add_column("best classes", no_wrap=True)
-    for worst, best in list(zip(known, reversed(known), strict=True))[:EXTREMES]:
+    shown = min(EXTREMES, max(1, len(known) // 2))  # no class is in both lists
+    for worst, best in list(zip(known, reversed(known), strict=True))[:shown]:
         table.add_row(
             percent(worst["accuracy"]), cell(worst["name"]), percent(best["accuracy"]), cell(best["name"])
         )
