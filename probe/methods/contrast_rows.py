@@ -57,7 +57,7 @@ GML = (
     Parameter("distil", 1.0, "weight of the distillation, where there is a teacher", 0),
     Parameter("distil_temperature", 4.0, "of the distilled logits", 1e-6),
 )
-ONLY = "a placeholder: the labels stand in one softmax with the keys"
+ONLY = "bs alone: the labels stand in one softmax with the keys"
 
 CONTRAST_ROWS: tuple[MethodSpec, ...] = (
     MethodSpec(

@@ -20,6 +20,7 @@ from tests.support.training_world import (
     Pictures,
     feature_training,
     image_training,
+    killed,
     same_bits,
     tiny_convnet,
     whole_state,
@@ -37,10 +38,6 @@ EACH = {
     "gml": ("gml", QUEUE, "cosine"),
     "dbm-gml": ("dbm-gml", QUEUE, "cosine"),
 }
-
-
-class Killed(Exception):
-    pass
 
 
 def training(name, folder=None, **options):
@@ -61,18 +58,7 @@ def test_it_trains_and_resumes_to_the_same_bits(tmp_path, name):
     assert losses[-1] < losses[0]
     assert accuracy(whole) >= 0.9  # chance is 0.25
     stopped = training(name, tmp_path / "run", checkpoint_minutes=1e-9)
-    make = stopped.make_step
-
-    def lethal(*parts):
-        made = make(*parts)
-        if stopped.state.position.steps == 20:
-            made.gradients()
-            raise Killed
-        return made
-
-    stopped.make_step = lethal
-    with pytest.raises(Killed):
-        stopped.run()
+    killed(stopped, 8)
     resumed = training(name, tmp_path / "run")
     resumed.run()
     assert same_bits(whole_state(whole), whole_state(resumed))

@@ -13,6 +13,7 @@ from tests.support.training_world import (
     distance,
     feature_training,
     image_training,
+    killed,
     method,
     same_bits,
     tiny_vit,
@@ -20,26 +21,6 @@ from tests.support.training_world import (
     whole_state,
     wobbly_encoder,
 )
-
-
-class Killed(Exception):
-    pass
-
-
-def killed(training, step):
-    """The training, stopped in the middle of a step, after its gradients."""
-    make = training.make_step
-
-    def lethal(*parts):
-        made = make(*parts)
-        if training.state.position.steps == step:
-            made.gradients()
-            raise Killed
-        return made
-
-    training.make_step = lethal
-    with pytest.raises(Killed):
-        training.run()
 
 
 def lff(folder=None, **settings):

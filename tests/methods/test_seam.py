@@ -18,32 +18,13 @@ from tests.support.training_world import (
     feature_training,
     image_loader,
     image_training,
+    killed,
     same_bits,
     tiny_resnet,
     tiny_vit,
     whole_state,
     wobbly_encoder,
 )
-
-
-class Killed(Exception):
-    pass
-
-
-def killed(training, step):
-    """The training, stopped in the middle of a step, after its gradients."""
-    make = training.make_step
-
-    def lethal(*parts):
-        made = make(*parts)
-        if training.state.position.steps == step:
-            made.gradients()
-            raise Killed
-        return made
-
-    training.make_step = lethal
-    with pytest.raises(Killed):
-        training.run()
 
 
 @pytest.mark.parametrize("step", [1, 17])

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 from torch import nn
@@ -215,3 +216,23 @@ def gone(pid: int) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+class Killed(Exception):
+    """What `killed` stops a training with."""
+
+
+def killed(training: Training, step: int) -> None:
+    """Run the training until it is stopped in the middle of a step, after its gradients."""
+    make = training.make_step
+
+    def lethal(*parts: Any) -> Any:
+        made = make(*parts)
+        if training.state.position.steps == step:
+            made.gradients()
+            raise Killed
+        return made
+
+    training.make_step = lethal  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        training.run()
