@@ -89,8 +89,9 @@ audit:
 	@test -x .venv-audit/bin/pip-audit || { "$$PYTHON" -m venv .venv-audit && .venv-audit/bin/pip install -q pip-audit; }
 	.venv-audit/bin/pip-audit --require-hashes --disable-pip -r requirements.lock
 
+# One test process per core, with one thread each: more would wait for each other.
 test: $(READY)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
