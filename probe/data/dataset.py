@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from probe.data.images import Images
 from probe.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from probe.data.test_cut import TestCut
 
 
 class Split:
@@ -112,6 +115,14 @@ class Split:
         rows = np.arange(len(self)) if self._rows is None else self._rows
         return Split(name, self._images, self.labels[chosen], ids, self.class_names, rows[chosen], self.of)
 
+    def of_classes(self, kept: Sequence[int]) -> Split:
+        """The samples of some classes, which are then all classes there are, in the given order."""
+        number = np.full(len(self.class_names), -1)
+        number[list(kept)] = np.arange(len(kept))
+        part = self.subset(number[self.labels] >= 0, self.name)
+        names = tuple(self.class_names[k] for k in kept)
+        return Split(self.name, part._images, number[part.labels], part.ids, names, part._rows, self.of)
+
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "digests"}
 
@@ -131,6 +142,7 @@ class Dataset:
     by_name: dict[str, Split]
     source: str  # where it was read: a folder, or hub id @ revision
     note: str = ""
+    test_cut: TestCut | None = None  # where the test split was cut from train
     prompt_names: tuple[str, ...] = ()  # what prompts call the classes, where that is not their names
 
     @property

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from probe.data import catalogue, split_names
-from probe.data.sources import hub, parquet_folder
+from probe.data import catalogue
+from probe.data.request import Request
+from probe.data.sources import hub
 from tests.support.tiny_datasets import write_parquet
 
 COMMIT = "c" * 40
@@ -59,15 +60,35 @@ def server(tmp_path):
         def do_GET(self) -> None:
             asked.append(self.path)
             path = self.path.split("?")[0]
-            if path.startswith(("/api/datasets/someone/pics", "/api/datasets/someone/script")):
+            if "/tree/" in path:
+                below = path.split("/tree/")[1].partition("/")[2]
+                inside = [
+                    f for f in sorted(root.rglob("*")) if str(f.parent.relative_to(root)) == (below or ".")
+                ]
+                kinds = [("directory" if f.is_dir() else "file", f) for f in inside if "script" not in path]
+                rows = [
+                    {
+                        "type": kind,
+                        "path": str(f.relative_to(root)),
+                        "size": f.stat().st_size,
+                        "oid": "0" * 40,
+                    }
+                    for kind, f in kinds
+                ]
+                self.answer(json.dumps(rows).encode())
+            elif path.startswith(("/api/datasets/someone/pics", "/api/datasets/someone/script")):
                 converted = "convert" in path
-                files = [str(f.relative_to(root)) for f in sorted(root.rglob("*.parquet"))]
+                files = [str(f.relative_to(root)) for f in sorted(root.rglob("*")) if f.is_file()]
                 if "script" in path and not converted:
                     files = ["script.py"]
                 info = {"id": path.split("/api/datasets/")[1], "sha": COMMIT, "tags": [], "private": False}
                 self.answer(json.dumps({**info, "siblings": [{"rfilename": f} for f in files]}).encode())
             elif "/resolve/" in path:
-                data = (root / path.split("/resolve/")[1].split("/", 1)[1]).read_bytes()
+                file = root / path.split("/resolve/")[1].replace("refs/convert", "refs").split("/", 1)[1]
+                if not file.is_file():
+                    self.answer(b"{}", {"X-Error-Code": "EntryNotFound"}, 404)
+                    return
+                data = file.read_bytes()
                 self.answer(data, {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": COMMIT})
             else:
                 self.answer(b"{}", {"X-Error-Code": "RepoNotFound"}, 404 if path != "/" else 200)
@@ -170,19 +191,12 @@ def test_a_cache_without_a_list_of_its_files_is_not_trusted_and_is_named(tmp_pat
 
 
 def test_a_registered_data_set_is_known_to_be_whole_by_its_names_alone(tmp_path):
-    wanted = split_names.wanted(catalogue.find("pets"))
+    ask = Request.of(catalogue.find("pets"))
 
     def whole(*files: str) -> bool:
         for file in files:
             write_parquet(tmp_path / file, [0, 1])
-        return hub._is_whole(tmp_path, None, needed, strict=True)
-
-    def needed(files):
-        return [
-            f
-            for fs in split_names.choose(parquet_folder.groups(files, ""), wanted, "", strict=True).values()
-            for f in fs
-        ]
+        return hub._whole(tmp_path, "timm/oxford-iiit-pet", ask) is not None
 
     assert not whole("data/train-00000-of-00002.parquet", "data/test-00000-of-00001.parquet")
     assert whole("data/train-00001-of-00002.parquet")
