@@ -60,6 +60,11 @@ class Split:
         row = position if self._rows is None else int(self._rows[position])
         return self._images.rgb(row), label
 
+    def stored(self, index: int) -> bytes:
+        """The stored content of an image, not decoded; OSError where it cannot be read."""
+        position = range(len(self))[index]
+        return self._images.stored(position if self._rows is None else int(self._rows[position]))
+
     def __repr__(self) -> str:
         return f"Split({self.name!r}, {len(self):,} images, {len(self.class_names)} classes)"
 

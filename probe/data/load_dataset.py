@@ -34,6 +34,8 @@ def load(
     subset: str | Path | Sequence[str] | None = None,
     test_fraction: float | None = None,
     val: Literal["auto", "train"] = "auto",
+    shots: int | None = None,
+    draw: int = 0,
     imbalance: float | None = None,
     profile: str = "exp",
     seed: int = 0,
@@ -55,6 +57,8 @@ def load(
     subset     only these classes, or only the ids in a file (one a line)
     test_fraction  the share of every class that is cut off as test where there is no test split: a fifth
     val        "train": leave out an official validation split, and hold out a part of train instead
+    shots      only so many training images of each class, the same ones on every machine; `draw` 1, 2, ...
+               are other ones
     imbalance  make train and val long-tailed, `profile` "exp" or "step"; "<name>-lt" means 100
     cache      where file lists of the hub and digests of unchanged files are kept, if not in the usual cache
 
@@ -72,6 +76,10 @@ def load(
     data = assemble(
         title, row, found, source, subset=subset, test_fraction=test_fraction, drop_val=val == "train"
     )
+    if shots is not None:
+        from probe.data.few_shot import few_shot
+
+        data = few_shot(data, shots, draw)
     if imbalance is None:
         return data
     if row is not None and row.lists:

@@ -1,21 +1,18 @@
-"""Test images for data that has none: a share of every class, drawn by the content of the images.
+"""Test images for data that has none: a share of every class, drawn by content (`probe.data.drawing`).
 
-An image's place in the draw is the hash of the seed and its bytes. So the same images are drawn on every
-machine, from a folder, a table or an archive, whatever they are called and in whatever order they come; and
-copies of one image stay on one side.
+Copies of one image stay on one side.
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from probe.data.dataset import Split
+from probe.data.drawing import places
 from probe.data.holdout import holdout_digest
-from probe.data.images import UNREADABLE
 from probe.errors import UserError
 
 FRACTION = 0.2
@@ -61,11 +58,11 @@ def cut(everything: Split, fraction: float = FRACTION) -> tuple[dict[str, Split]
 
 def _drawn(split: Split, fraction: float) -> np.ndarray:
     """Which rows are drawn, N bool: of every class the share that comes first, at least one, never all."""
-    places = np.array([_place(d.tobytes(), i) for d, i in zip(split.digests, split.ids, strict=True)])
+    at = places(split, f"test cut {SEED}")
     drawn = np.zeros(len(split), dtype=bool)
     for label in np.flatnonzero(split.class_counts):
         rows = np.flatnonzero(split.labels == label)
-        kinds, number = np.unique(places[rows], return_inverse=True)  # copies of an image are one kind
+        kinds, number = np.unique(at[rows], return_inverse=True)  # copies of an image are one kind
         quota = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
         copies = np.cumsum(np.bincount(number))
         last = min(int(np.searchsorted(copies, quota)), len(kinds) - 2)
@@ -76,8 +73,3 @@ def _drawn(split: Split, fraction: float) -> np.ndarray:
             )
         drawn[rows[number <= last]] = True
     return drawn
-
-
-def _place(digest: bytes, sample: str) -> bytes:
-    named = sample.encode() if digest == UNREADABLE else b""  # unreadable files are no copies of one another
-    return hashlib.sha256(f"test cut {SEED} ".encode() + digest + named).digest()
