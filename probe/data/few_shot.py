@@ -19,8 +19,8 @@ def few_shot(data: Dataset, shots: int, draw: int = 0) -> Dataset:
     if len(short):
         name, there = train.class_names[short[0]], train.class_counts[short[0]]
         raise UserError(
-            f'data.shots={shots}: class "{name}" has {there} training images ({len(short):,} classes have too '
-            "few); ask for fewer, or leave classes out with data.subset"
+            f'data.shots={shots}: class "{name}" has {there} training images ({len(short):,} classes have '
+            "too few); ask for fewer, or leave classes out with data.subset"
         )
     order = np.lexsort((np.arange(len(train)), places(train, f"shots {draw}"), train.labels))
     first = np.cumsum(train.class_counts) - train.class_counts

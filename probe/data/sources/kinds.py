@@ -44,8 +44,8 @@ def read(path: Path, ask: Request) -> dict[str, Split]:
         return read_folder(path, ask)
     if path.suffix not in BY_SUFFIX:
         raise UserError(
-            f"{path} is a file, not a folder, of no kind that is read ({', '.join(BY_SUFFIX)}); give a folder with train "
-            "and test in it, or one of those"
+            f"{path} is a file, not a folder, and of no kind that is read ({', '.join(BY_SUFFIX)}); give "
+            "one of those, or a folder with train and test in it"
         )
     return BY_SUFFIX[path.suffix](path.parent, {"train": [path.name]}, ask)
 
