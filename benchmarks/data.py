@@ -88,9 +88,8 @@ def opening(folder: Path, before: Path | None) -> None:
     ours, theirs = (median(t) for t in times.values())
     what = "pyarrow alone" if before is None else "before"
     verdict = "  MORE THAN PROMISED" if before is not None and ours > PROMISED["ratio"] * theirs else ""
-    print(
-        f"labels of {folder.name}: {1000 * ours:.1f} ms, {what} {1000 * theirs:.1f} ms, {ours / theirs:.2f} x{verdict}"
-    )
+    told = f"{1000 * ours:.1f} ms, {what} {1000 * theirs:.1f} ms, {ours / theirs:.2f} x"
+    print(f"labels of {folder.name}: {told}{verdict}")
 
 
 def shards(folder: Path) -> None:
