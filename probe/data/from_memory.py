@@ -12,7 +12,6 @@ from probe.data.request import Request
 
 if TYPE_CHECKING:
     import datasets
-    import pandas
 
 MEMORY = "in memory"
 
@@ -37,7 +36,7 @@ def from_datasets(
 
 
 def from_frame(
-    frame: pandas.DataFrame | Mapping[str, pandas.DataFrame],
+    frame: Any,
     *,
     root: str | Path = ".",
     image: str | None = None,
@@ -47,7 +46,10 @@ def from_frame(
     cache: str | Path | None = None,
     name: str = "frame",
 ) -> Dataset:
-    """A DataFrame of paths (below `root`) and labels; its column `split`, or one frame each, tells splits."""
+    """A pandas DataFrame of paths (below `root`) and labels; a column `split` tells splits, or one frame each.
+
+    >>> probe.data.from_frame({"train": known, "test": new}, root="photos", label="species")
+    """
     import pyarrow as pa
 
     from probe.data import split_names

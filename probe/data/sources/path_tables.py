@@ -61,9 +61,7 @@ class ListedImages(FolderImages):
 
 def read_files(root: Path, found: Mapping[str, Sequence[str]], ask: Request) -> dict[str, Split]:
     """The splits in tables that are known by split, or of one table whose column `split` tells them."""
-    tables = {
-        name: [(root / file, read_table(root / file)) for file in files] for name, files in found.items()
-    }
+    tables = {name: [(root / file, table_of(root / file)) for file in files] for name, files in found.items()}
     return read_tables(tables, root, ask)
 
 
@@ -91,7 +89,7 @@ def _by_column(
     return split_names.choose(found, ask.want, f'{tables[0][0]} (column "{SPLIT}")', ask.must)
 
 
-def read_table(path: Path) -> pa.Table:
+def table_of(path: Path) -> pa.Table:
     """The table in a CSV or JSON file."""
     with safe_parquet.plain_errors(path, "cannot read the table {path}: {reason}"):
         reading.regular(path, LARGEST)

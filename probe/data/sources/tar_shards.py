@@ -124,6 +124,7 @@ class TarImages(Images):
 
 
 def _digests_of(path: Path, *, shards: dict[Path, Shard]) -> bytes:
+    reading.regular(path)
     with path.open("rb", buffering=0) as file:
         places = shards[path].places.tolist()
         return b"".join(hashlib.sha256(os.pread(file.fileno(), n, at)).digest() for at, n in places)
@@ -156,7 +157,7 @@ def _part(path: Path, ask: Request) -> ShardPart:
 def _samples(path: Path, size: int) -> dict[str, _Sample]:
     """What belongs together, in the order of the first file of each sample."""
     samples: dict[str, _Sample] = {}
-    with tarfile.open(path, "r:") as tar:
+    with tarfile.TarFile(path) as tar:  # plain ones only: a compressed one has no places
         for member in tar:
             name = PurePosixPath(member.name)
             if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or name.name.startswith("."):
