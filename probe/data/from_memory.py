@@ -46,7 +46,7 @@ def from_frame(
     cache: str | Path | None = None,
     name: str = "frame",
 ) -> Dataset:
-    """A pandas DataFrame of paths (below `root`) and labels; a column `split` tells splits, or one frame each.
+    """A DataFrame of paths (below `root`) and labels; a column `split`, or one frame each, tells splits.
 
     >>> probe.data.from_frame({"train": known, "test": new}, root="photos", label="species")
     """

@@ -13,32 +13,38 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+import probe.data
 from probe.data import catalogue
 from probe.data.request import Request
 from probe.data.sources import hub
+from probe.errors import UserError
 from tests.support.tiny_datasets import write_parquet
 
 COMMIT = "c" * 40
 
 
-def load(name: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess:
+def load(
+    name: str, tmp_path: Path, options: dict | None = None, **environment: str
+) -> subprocess.CompletedProcess:
     """In its own process: the hub's client reads its settings when it is imported."""
     code = (
-        "import sys, time, probe.data\n"
+        "import json, sys, time, probe.data\n"
         "from probe.errors import UserError\n"
         "began = time.monotonic()\n"
         "try:\n"
-        "    d = probe.data.load(sys.argv[1])\n"
-        "    print(d, d.source, d['train'].ids[0], d['train'][1][0].size, len(d['train'].fingerprint))\n"
+        "    d = probe.data.load(sys.argv[1], **json.loads(sys.argv[2]))\n"
+        "    split = d['train']\n"
+        "    print(d, d.source, d.class_names, split.ids[0], split[1][0].size, len(split.fingerprint))\n"
         "except UserError as error:\n"
         "    assert time.monotonic() - began < 5, 'too late'\n"
         "    sys.exit(f'UserError: {error}')\n"
     )
     settings = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and "proxy" not in k.lower()}
     settings |= {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_PROGRESS_BARS": "1", **environment}
-    command = [sys.executable, "-c", code, name]
+    command = [sys.executable, "-c", code, name, json.dumps(options or {})]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=settings, cwd=tmp_path)
 
 
@@ -117,7 +123,9 @@ def test_a_repository_is_downloaded_by_split_and_then_needs_no_network(tmp_path,
     first = load("someone/pics", tmp_path, HF_ENDPOINT=address)
     assert first.returncode == 0, first.stderr
     assert "train 6, test 2" in first.stdout
-    assert f"someone/pics@{COMMIT} data/train-00000-of-00002.parquet:0 (12, 9) 64" in first.stdout
+    assert (
+        f"someone/pics@{COMMIT} ('cat', 'dog') data/train-00000-of-00002.parquet:0 (12, 9) 64" in first.stdout
+    )
     assert not any("contrast" in path for path in asked)
     later = load("someone/pics", tmp_path, HF_HUB_OFFLINE="1")
     assert later.stdout == first.stdout, later.stderr
@@ -202,3 +210,82 @@ def test_a_registered_data_set_is_known_to_be_whole_by_its_names_alone(tmp_path)
     assert whole("data/train-00001-of-00002.parquet")
     (tmp_path / "data/test-00000-of-00001.parquet").rename(tmp_path / "data/test.parquet")
     assert not whole()
+
+
+README = """---
+configs:
+- config_name: small
+  data_files:
+  - split: train
+    path: data/train-00000-of-00002.parquet
+  - split: heldout
+    path: data/test-*
+- config_name: whole
+  data_files:
+  - split: train
+    path: data/train-*
+  - split: test
+    path: data/test-*
+dataset_info:
+- config_name: small
+  features:
+  - name: image
+    dtype: image
+  - name: label
+    dtype:
+      class_label:
+        names:
+          '0': owl
+          '1': emu
+---
+"""
+
+
+def test_a_readme_names_configurations_splits_and_classes(tmp_path, server):
+    (tmp_path / "served/README.md").write_text(README)
+    for file in (tmp_path / "served/data").iterdir():
+        table = pq.read_table(file)
+        pq.write_table(table.replace_schema_metadata({}), file)  # its class names stand in the README alone
+    several = load("someone/pics", tmp_path, HF_ENDPOINT=server[0])
+    assert "UserError: someone/pics: Config name is missing" in several.stderr
+    assert "data.config=NAME" in several.stderr
+    options = {"splits": {"test": "heldout"}}
+    first = load("someone/pics:small", tmp_path, options, HF_ENDPOINT=server[0])
+    assert "train 3, test 2" in first.stdout, first.stderr
+    assert "('owl', 'emu')" in first.stdout
+    assert load("someone/pics:small", tmp_path, options, HF_HUB_OFFLINE="1").stdout == first.stdout
+    unknown = load("someone/pics:smal", tmp_path, HF_ENDPOINT=server[0])
+    assert unknown.stderr.startswith("UserError")
+
+
+def test_a_cache_that_another_program_filled_is_read_offline(tmp_path):
+    """Laid out as the hub's client lays it out: blobs, and links to them in a snapshot."""
+    repository = tmp_path / "hf/hub/datasets--someone--pics"
+    splits = "".join(f"  - name: {name}\n    num_examples: {n}\n" for name, n in (("train", 6), ("test", 2)))
+    told = f"---\ndataset_info:\n  splits:\n{splits}---\n"
+    source = write_repository(tmp_path / "there")
+    (source / "README.md").write_text(told)
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text(COMMIT)
+    (repository / "blobs").mkdir()
+    for file in [f for f in source.rglob("*") if f.is_file()]:
+        blob = repository / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
+        shutil.copy(file, blob)
+        link = repository / "snapshots" / COMMIT / file.relative_to(source)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(blob, link.parent))
+    found = load("someone/pics", tmp_path, HF_HUB_OFFLINE="1")
+    assert "train 6, test 2" in found.stdout, found.stderr
+    (repository / "snapshots" / COMMIT / "data/test-00000-of-00001.parquet").unlink()
+    lacking = load("someone/pics", tmp_path, HF_HUB_OFFLINE="1")
+    assert "is not known to be complete" in lacking.stderr  # and no test images are cut from train
+
+
+def test_a_readme_that_names_other_places_is_refused(tmp_path):
+    root = write_repository(tmp_path / "a")
+    for place in ("https://example.org/x.parquet", "../b/*.parquet", "/etc/*"):
+        (root / "README.md").write_text(
+            f"---\nconfigs:\n- config_name: default\n  data_files: {place}\n---\n"
+        )
+        with pytest.raises(UserError, match="not below the folder"):
+            probe.data.load(root)
