@@ -43,10 +43,7 @@ class Contents:
 
     def needed(self, repository: str, ask: Request) -> dict[str, Sequence[str]]:
         """The files of the splits that are asked for."""
-        chosen = split_names.choose(self.splits, ask.want, repository, ask.must)
-        for name, files in chosen.items():
-            check_complete(files, f"{repository} ({name})")
-        return chosen
+        return split_names.choose(self.splits, ask.want, repository, ask.must)
 
 
 def read(repository: str, revision: str | None, ask: Request) -> tuple[Path, dict[str, Split]]:
@@ -131,6 +128,7 @@ def _resolved(repository: str, commit: str, configuration: str | None) -> Conten
         raise UserError(
             f"{repository}: {reason(error)}; choose one with data.config=NAME, or owner/name:NAME"
         ) from error
+    readme_configs.check_choice(builder, configuration, f"the data set {repository}")
     start = f"@{commit}/"
     splits = {
         str(split): sorted(str(file).partition(start)[2] for file in files)
@@ -203,6 +201,7 @@ def _whole(folder: Path, repository: str, ask: Request) -> Contents | None:
             return recalled if all((folder / file).is_file() for file in needed) else None
         splits = _by_name(folder, repository, ask)
         needed = _flat(Contents(splits, {}).needed(repository, ask))
+        check_complete(needed, str(folder))
     except UserError:
         return None
     told = readme_configs.splits_told(folder, ask.configuration)

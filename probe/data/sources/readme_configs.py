@@ -34,6 +34,9 @@ def declared(root: Path, configuration: str | None) -> dict[str, list[str]] | No
     try:
         builder = datasets.load_dataset_builder(str(root), name=configuration)
         by_split = builder.config.data_files or {}
+        check_choice(builder, configuration, str(root))
+    except UserError:
+        raise
     except Exception as error:  # nearly anything, for what people write
         raise UserError(
             f"{root / NAME}: {reason(error)}; data.config=NAME chooses a configuration"
@@ -42,6 +45,18 @@ def declared(root: Path, configuration: str | None) -> dict[str, list[str]] | No
         str(split): sorted(Path(file).relative_to(root).as_posix() for file in mine)
         for split, mine in by_split.items()
     }
+
+
+def check_choice(builder: Any, configuration: str | None, where: str) -> None:
+    """Raise where there are several configurations, and only their order says which: `datasets` takes the first.
+
+    One that is called `default`, or that is marked as such and not the first, is a choice.
+    """
+    names = list(builder.builder_configs)
+    if configuration is None and len(names) > 1 and builder.config.name == names[0] != "default":
+        raise UserError(
+            f"{where} has several configurations ({', '.join(names)}); choose with data.config=NAME"
+        )
 
 
 def splits_told(root: Path, configuration: str | None) -> list[str] | None:
