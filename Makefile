@@ -15,7 +15,7 @@ $(foreach name,$(GIVEN),$(if $(filter-out undefined,$(origin $(name))),$(eval ov
 
 # Any other variable on the command line is a slip (GPU=2, DATAS=x) and would change nothing. The known name
 # that differs from it by the fewest letters, at most two, is proposed. Names are looked at, values never.
-STRANGE := $(strip $(foreach name,$(filter-out BIN READY SHELL MAKE%,$(.VARIABLES)),\
+STRANGE := $(strip $(foreach name,$(filter-out BIN READY DEV SHELL MAKE%,$(.VARIABLES)),\
 	$(if $(filter command,$(origin $(name))),$(name))))
 LETTERS := A/a B/b C/c D/d E/e F/f G/g H/h I/i K/k L/l M/m N/n O/o P/p R/r S/s T/t U/u Y/y
 has = $(if $(findstring $(patsubst %/,%,$(dir $(1))),$(2))$(findstring $(notdir $(1)),$(2)),yes,no)
@@ -42,7 +42,8 @@ PYTHON ?= python3
 export $(GIVEN)
 
 BIN := .venv/bin
-READY := .venv/.ready
+READY := .venv/.ready# what running needs
+DEV := .venv/.dev# and what tests and linters need besides
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SPLIT := import os, shlex, sys; os.execv(sys.argv[1], sys.argv[1:] + shlex.split(os.environ["ARGS"]))
 WITH_ARGS := $(BIN)/python -c '$(SPLIT)'
@@ -66,11 +67,16 @@ improve: $(READY)
 	@$(WITH_ARGS) $(BIN)/probe improve --backbone "$$BACKBONE" --data "$$DATA" --seeds "$$SEEDS" \
 		--budget "$$BUDGET" --minutes "$$MINUTES"
 
-setup: $(READY)
+setup: $(DEV)
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || "$$PYTHON" -m venv .venv
 	@echo "Setting up .venv (once, a few minutes) ..."
+	@$(PIP) -c constraints.txt -e .
+	@touch $@
+
+$(DEV): $(READY)
+	@echo "Adding what tests and linters need (once) ..."
 	@$(PIP) -c constraints.txt -e '.[test,lint]'
 	@touch $@
 
@@ -79,9 +85,9 @@ locked:
 	@test -x $(BIN)/python || "$$PYTHON" -m venv .venv
 	@$(PIP) --require-hashes -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
-	@touch $(READY)
+	@touch $(READY) $(DEV)
 
-lock: $(READY)
+lock: $(DEV)
 	$(BIN)/python .ci/lock.py
 
 # Known weaknesses of the locked versions, by the package index's advisories; in an environment of its own.
@@ -90,17 +96,17 @@ audit:
 	.venv-audit/bin/pip-audit --require-hashes --disable-pip -r requirements.lock
 
 # One test process per core, with one thread each: more would wait for each other.
-test: $(READY)
+test: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-test-slow: $(READY)
+test-slow: $(DEV)
 	$(BIN)/python -m pytest -m slow
 
 # Faults and bad input without mercy, for so many seconds; a lost case is named by its row, seed and number.
-torture: $(READY)
+torture: $(DEV)
 	@$(BIN)/python -m tests.torture --seconds "$$SECONDS" --seed "$$SEED" $${ONLY:+--only "$$ONLY"}
 
-lint: $(READY)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -114,11 +120,11 @@ docs: .venv-docs/.ready
 	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r .ci/docs.txt
 	@touch $@
 
-bench: $(READY)
+bench: $(DEV)
 	$(WITH_ARGS) $(BIN)/python -m benchmarks
 
 # Does every method of the catalogue train, by every way to a head? A table; fails where one does not.
-sanity: $(READY)
+sanity: $(DEV)
 	$(WITH_ARGS) $(BIN)/python -m benchmarks.sanity
 
 clean:

@@ -9,7 +9,17 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-MODULES = ("solver", "selection", "extraction", "losses", "evaluation", "training", "contrast", "layout")
+MODULES = (
+    "data",
+    "solver",
+    "selection",
+    "extraction",
+    "losses",
+    "evaluation",
+    "training",
+    "contrast",
+    "layout",
+)
 USES_PHOTOGRAPHS = ("extraction",)
 
 

@@ -135,3 +135,21 @@ def test_a_variable_that_does_not_exist_stops_in_one_line_that_names_the_nearest
 
 def test_other_peoples_variables_in_the_environment_are_no_slips(place):
     assert make(place, "probe", {"GPU": "2", "DATAS": "x"}, by_environment=True)
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"), [("probe", "-e ."), ("improve", "-e ."), ("test", "-e .[test,lint]")]
+)
+def test_what_is_installed_is_what_the_command_needs(place, target, wanted):
+    """No test, lint or DeepSpeed packages for somebody who wants a probe."""
+    (place / "ready").unlink()
+    (place / "bin" / "python").unlink()
+    python = place / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "$@" >> installed\n')
+    python.chmod(0o755)
+    command = ["make", "BIN=bin", "READY=ready", "DEV=dev", "-f", str(MAKEFILE), target]
+    subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
+    lines = [line for line in (place / "installed").read_text().splitlines() if "pip install" in line]
+    assert lines[-1].endswith(wanted)
+    assert len(lines) == (1 if target != "test" else 2)
+    assert (place / "dev").exists() is (target == "test")

@@ -87,9 +87,9 @@ def test_no_shell_is_started():
 
 def test_archives_are_looked_into_and_never_extracted():
     archives = [p.name for p in SOURCES if "zipfile" in p.read_text() or "tarfile" in p.read_text()]
-    assert archives == ["state_dict.py"]
-    state = next(p for p in SOURCES if p.name == "state_dict.py")
-    assert not [name for name, *_ in calls(state) if name.split(".")[-1] in EXTRACTING]
+    assert sorted(archives) == ["state_dict.py", "tar_shards.py"]
+    looked_into = [p for p in SOURCES if p.name in archives]
+    assert not [name for p in looked_into for name, *_ in calls(p) if name.split(".")[-1] in EXTRACTING]
 
 
 def test_only_one_place_downloads_and_it_checks_where_from():
@@ -184,6 +184,8 @@ READERS = {
     ("sources.py", "path.open"): "in blocks, what was downloaded or installed",
     ("checkpoint.py", "path.open"): "to flush what was just written",
     ("parquet_reader.py", "path.open"): "by place, after the state of the file was compared",
+    ("tar_shards.py", "path.open"): "by place, after `reading.regular` or the state of the file was compared",
+    ("path_tables.py", "path.open"): "its first line, after `reading.regular`",
     ("safe_parquet.py", "pq.ParquetFile"): "after `reading.regular`, within limits",
 }
 

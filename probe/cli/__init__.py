@@ -276,6 +276,26 @@ def datasets(as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("name", metavar="NAME_OR_PATH")
+@click.argument("words", nargs=-1, metavar="[data.KEY=VALUE]...")
+@cache_option
+@json_flag
+def data(name: str, words: tuple[str, ...], cache: Path | None, as_json: bool) -> None:
+    """Say what is in a data set: splits, classes, sizes, copies and suspect files.
+
+    \b
+    probe data pets
+    probe data my/photos.csv data.label=species
+    """
+    from probe.data.summary import summarise
+    from probe.report.text import data as text
+    from probe.runs.inputs import load_data
+
+    found = summarise(load_data(recipe_from(words, {"data": name}), cache))
+    say(found, as_json, text.lines(found))
+
+
+@main.command()
 @json_flag
 def methods(as_json: bool) -> None:
     """List the losses and training methods."""

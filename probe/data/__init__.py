@@ -1,6 +1,7 @@
 """A name or a path becomes labelled images.
 
->>> d = probe.data.load("pets")        # a registered name, an image folder, parquet files, a hub id
+>>> d = probe.data.load("pets")        # a registered name, a folder or file of nearly any layout, a hub id
+>>> d = probe.data.from_datasets(rows) # what Python holds already; also `from_frame`, `from_samples`
 >>> image, label = d["train"][0]
 >>> probe.data.register(probe.data.DatasetSpec("birds", ...))   # your own: see `probe.data.catalogue`
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from probe.data.catalogue import DatasetSpec, register
     from probe.data.dataset import Dataset, Split
     from probe.data.decode import BadImage
+    from probe.data.from_memory import from_datasets, from_frame, from_samples
     from probe.data.holdout import holdout_digest, stratified_holdout
     from probe.data.images import Images
     from probe.data.load_dataset import load
@@ -28,6 +30,9 @@ __all__ = [
     "DatasetSpec",
     "Images",
     "Split",
+    "from_datasets",
+    "from_frame",
+    "from_samples",
     "holdout_digest",
     "load",
     "register",
@@ -43,6 +48,9 @@ if not TYPE_CHECKING:  # a checker would believe every name
             "Images": "probe.data.images",
             "DatasetSpec": "probe.data.catalogue",
             "Split": "probe.data.dataset",
+            "from_datasets": "probe.data.from_memory",
+            "from_frame": "probe.data.from_memory",
+            "from_samples": "probe.data.from_memory",
             "holdout_digest": "probe.data.holdout",
             "load": "probe.data.load_dataset",
             "register": "probe.data.catalogue",

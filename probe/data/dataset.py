@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from probe.data.images import Images
 from probe.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from probe.data.test_cut import TestCut
 
 
 class Split:
@@ -56,6 +60,11 @@ class Split:
         row = position if self._rows is None else int(self._rows[position])
         return self._images.rgb(row), label
 
+    def stored(self, index: int) -> bytes:
+        """The stored content of an image, not decoded; OSError where it cannot be read."""
+        position = range(len(self))[index]
+        return self._images.stored(position if self._rows is None else int(self._rows[position]))
+
     def __repr__(self) -> str:
         return f"Split({self.name!r}, {len(self):,} images, {len(self.class_names)} classes)"
 
@@ -82,6 +91,24 @@ class Split:
         """Images of each class, int64."""
         return np.bincount(self.labels, minlength=len(self.class_names))
 
+    @property
+    def columns(self) -> list[str]:
+        """The names that `column` knows."""
+        return self._images.columns()
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a further column (camera, hospital), one for each image, None where there is none.
+
+        Columns are those of a table, or of a `metadata.csv` beside the images whose column `file_name` names
+        them.
+        """
+        if name not in self.columns:
+            there = f"it has {', '.join(self.columns)}" if self.columns else "it has none beside its images"
+            near = nearest(name, self.columns)
+            raise UserError(f'{self.title or "the split"} has no column "{name}"{near}; {there}')
+        found = self._images.column(name)
+        return found if self._rows is None else [found[row] for row in self._rows.tolist()]
+
     def subset(self, indices: Sequence[int] | np.ndarray, name: str) -> Split:
         """The chosen samples in the given order, as a split called `name`; no image is read."""
         chosen = np.asarray(indices)
@@ -92,6 +119,14 @@ class Split:
         check_unique(ids, name)
         rows = np.arange(len(self)) if self._rows is None else self._rows
         return Split(name, self._images, self.labels[chosen], ids, self.class_names, rows[chosen], self.of)
+
+    def of_classes(self, kept: Sequence[int]) -> Split:
+        """The samples of some classes, which are then all classes there are, in the given order."""
+        number = np.full(len(self.class_names), -1)
+        number[list(kept)] = np.arange(len(kept))
+        part = self.subset(number[self.labels] >= 0, self.name)
+        names = tuple(self.class_names[k] for k in kept)
+        return Split(self.name, part._images, number[part.labels], part.ids, names, part._rows, self.of)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "digests"}
@@ -112,6 +147,7 @@ class Dataset:
     by_name: dict[str, Split]
     source: str  # where it was read: a folder, or hub id @ revision
     note: str = ""
+    test_cut: TestCut | None = None  # where the test split was cut from train
     prompt_names: tuple[str, ...] = ()  # what prompts call the classes, where that is not their names
 
     @property

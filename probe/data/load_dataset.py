@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from backbones.errors import reason
 from backbones.reading import expanded
-from probe.data import catalogue, split_names
-from probe.data.catalogue import ANY_PHOTO, LONG_TAIL, DatasetSpec
-from probe.data.dataset import Dataset, Split, check_unique
+from probe.data import catalogue
+from probe.data.assemble import assemble
+from probe.data.catalogue import LONG_TAIL, DatasetSpec
+from probe.data.dataset import Dataset, Split
+from probe.data.request import Request
 from probe.errors import UserError
 
 HUB_ID = re.compile(r"(?P<repository>[\w][\w.-]*/[\w][\w.-]*)(:(?P<configuration>[\w./-]+))?")
@@ -25,18 +27,38 @@ def load(
     root: str | Path | None = None,
     list_files: str | Path | None = None,
     revision: str | None = None,
+    config: str | None = None,
+    image: str | None = None,
+    label: str | None = None,
+    splits: Mapping[str, str] | None = None,
+    subset: str | Path | Sequence[str] | None = None,
+    test_fraction: float | None = None,
+    val: Literal["auto", "train"] = "auto",
+    shots: int | None = None,
+    draw: int = 0,
     imbalance: float | None = None,
     profile: str = "exp",
     seed: int = 0,
     cache: str | Path | None = None,
 ) -> Dataset:
-    """Labelled images by a registered name, an image folder, a folder of parquet files, or a hub id.
+    """Labelled images by a registered name, a path of nearly any layout, or a hub id.
+
+    A path is an image folder (with splits, or of classes only), a folder or file of parquet, Arrow, CSV or
+    JSON, what `save_to_disk` wrote, or WebDataset shards (`train-{000..012}.tar`).
 
     root       a local copy of a registered data set (image folder or parquet); its metric, prompts and
                official sizes stay those of the name
     list_files a folder of list files ("path label" a line), which say what of `root`, or of the image folder,
                is in which split; for sets that are published so it is `root` itself where not given
     revision   another commit, branch or tag of the hub's repository
+    config     one of several data sets in a repository or folder
+    image      the column of the images (or of their paths), where it is not found by itself; `label` alike
+    splits     what serves as which split: {"test": "validation"}
+    subset     only these classes, or only the ids in a file (one a line)
+    test_fraction  the share of every class that is cut off as test where there is no test split: a fifth
+    val        "train": leave out an official validation split, and hold out a part of train instead
+    shots      only so many training images of each class, the same ones on every machine; `draw` 1, 2, ...
+               are other ones
     imbalance  make train and val long-tailed, `profile` "exp" or "step"; "<name>-lt" means 100
     cache      where file lists of the hub and digests of unchanged files are kept, if not in the usual cache
 
@@ -47,57 +69,76 @@ def load(
     if base != name and catalogue.find(name) is None and catalogue.find(base):
         name = base
         imbalance = DEFAULT_IMBALANCE if imbalance is None else imbalance
-    data = _whole(name, root, list_files, revision, cache)
+    row, hub = catalogue.find(name), HUB_ID.fullmatch(name)
+    config = config or (hub["configuration"] if hub else None)
+    ask = Request.of(row, image=image, label=label, splits=splits, configuration=config, cache=cache)
+    found, title, source = _splits(name, row, ask, root, list_files, revision)
+    data = assemble(
+        title, row, found, source, subset=subset, test_fraction=test_fraction, drop_val=val == "train"
+    )
+    if shots is not None:
+        from probe.data.few_shot import few_shot
+
+        data = few_shot(data, shots, draw)
     if imbalance is None:
         return data
-    if (row := catalogue.find(name)) is not None and row.lists:
+    if row is not None and row.lists:
         raise UserError(f"{name} has the class sizes of its lists; leave out imbalance {imbalance:g}")
     from probe.data.longtail import long_tailed
 
     return long_tailed(data, imbalance, profile, seed)
 
 
-def _whole(
+Found = tuple[dict[str, Split], str, str]  # splits, the data set's name, where they were read
+
+
+def _splits(
     name: str,
+    row: DatasetSpec | None,
+    ask: Request,
     root: str | Path | None,
     list_files: str | Path | None,
     revision: str | None,
-    cache: str | Path | None,
-) -> Dataset:
-    row = catalogue.find(name)
-    folder = expanded(name)
-    hub = HUB_ID.fullmatch(name)
+) -> Found:
+    path, hub = expanded(name), HUB_ID.fullmatch(name)
     if root is not None and (row is None or row.read is not None):
         raise UserError(
             f'root is a local copy of a registered data set, and "{name}" has none; give the folder'
         )
-    here = row.hub is None if row is not None else folder.exists()
+    here = row.hub is None if row is not None else path.exists()
     if revision is not None and (here or root is not None):
         raise UserError(
             f'revision {revision} is one of the hub\'s, and "{name}" is read from here; leave it out'
         )
     if (row is not None and row.lists) or list_files is not None:
-        return _listed(name, row, root, list_files, cache)
+        return _listed(name, row, root, list_files, ask)
     if row is not None:
-        return _registered(row, root, revision, cache)
-    if folder.exists():
-        return _local(folder.resolve().name, None, folder, cache)
+        return _registered(row, root, revision, ask)
+    if path.exists():
+        return _local(_title(path), path, ask)
+    if "{" in name:
+        from probe.data.sources import kinds
+
+        return kinds.read_pattern(str(path), ask), _title(path.parent), str(path)
     if hub and not name.startswith("."):
-        return _from_hub(name, None, hub["repository"], hub["configuration"], revision, cache)
+        return _from_hub(name, hub["repository"], revision, ask)
     if "/" in name or name.startswith(("~", ".")):
-        raise UserError(f"there is no folder {folder}; check the path")
+        raise UserError(f"there is no folder {path}; check the path")
     raise catalogue.unknown(name)
 
 
-def _registered(
-    row: DatasetSpec, root: str | Path | None, revision: str | None, cache: str | Path | None
-) -> Dataset:
+def _title(path: Path) -> str:
+    """What a folder or a table is called: its name without the ending."""
+    return path.resolve().stem if path.is_file() else path.resolve().name
+
+
+def _registered(row: DatasetSpec, root: str | Path | None, revision: str | None, ask: Request) -> Found:
     if row.read is not None:
-        return _dataset(row.name, row, _call_reader(row), row.source)
+        return _call_reader(row), row.name, row.source
     if root is not None or row.folder is not None:
-        return _local(row.name, row, expanded(root or row.folder or ""), cache)
+        return _local(row.name, _folder(expanded(root or row.folder or "")), ask)
     assert row.hub is not None
-    return _from_hub(row.name, row, row.hub, None, revision or row.revision, cache)
+    return _from_hub(row.name, row.hub, revision or row.revision, ask)
 
 
 def _listed(
@@ -105,8 +146,8 @@ def _listed(
     row: DatasetSpec | None,
     root: str | Path | None,
     list_files: str | Path | None,
-    cache: str | Path | None,
-) -> Dataset:
+    ask: Request,
+) -> Found:
     """Images that list files name, of a local copy (`root`) or, without a row, of the folder `name`."""
     from probe.data.sources import list_files as source
 
@@ -119,8 +160,8 @@ def _listed(
         )
     folder = _folder(expanded(root or name))
     lists = folder if list_files is None else _folder(expanded(list_files), "the folder of list files")
-    splits = source.read(folder, lists, row.lists if row else {}, cache=cache)
-    return _dataset(name if row else folder.resolve().name, row, splits, f"{folder}, lists of {lists}")
+    splits = source.read(folder, lists, row.lists if row else {}, cache=ask.cache)
+    return splits, name if row else folder.resolve().name, f"{folder}, lists of {lists}"
 
 
 def _call_reader(row: DatasetSpec) -> dict[str, Split]:
@@ -146,8 +187,10 @@ def _call_reader(row: DatasetSpec) -> dict[str, Split]:
     return {name: splits[name] for name in row.sizes}
 
 
-def _local(name: str, row: DatasetSpec | None, folder: Path, cache: str | Path | None) -> Dataset:
-    return _dataset(name, row, _read(row, _folder(folder), None, cache), str(folder))
+def _local(name: str, path: Path, ask: Request) -> Found:
+    from probe.data.sources import kinds
+
+    return kinds.read(path, ask), name, str(path)
 
 
 def _folder(folder: Path, what: str = "the data folder") -> Path:
@@ -157,112 +200,8 @@ def _folder(folder: Path, what: str = "the data folder") -> Path:
     return folder
 
 
-def _read(
-    row: DatasetSpec | None, folder: Path, configuration: str | None, cache: str | Path | None
-) -> dict[str, Split]:
-    from probe.data.sources import image_folder, parquet_folder
-
-    want, strict = split_names.wanted(row), row is not None
-    if not parquet_folder.files_below(folder):
-        return image_folder.read(folder, want, strict=strict, cache=cache)
-    hints = (row.image, row.label) if row else ((), ())
-    return parquet_folder.read(
-        folder,
-        want,
-        strict=strict,
-        image=hints[0],
-        label=hints[1],
-        classes=row.classes if row else None,
-        configuration=configuration,
-        cache=cache,
-    )
-
-
-def _from_hub(
-    name: str,
-    row: DatasetSpec | None,
-    repository: str,
-    configuration: str | None,
-    revision: str | None,
-    cache: str | Path | None,
-) -> Dataset:
+def _from_hub(name: str, repository: str, revision: str | None, ask: Request) -> Found:
     from probe.data.sources import hub
 
-    folder = hub.fetch(
-        repository,
-        revision,
-        split_names.wanted(row),
-        configuration=configuration,
-        strict=row is not None,
-        cache=cache,
-    )
-    splits = _read(row, folder, configuration, cache)
-    return _dataset(name, row, splits, f"{repository}@{revision or folder.name}")
-
-
-def _dataset(name: str, row: DatasetSpec | None, splits: dict[str, Split], source: str) -> Dataset:
-    for split in splits.values():
-        split.of = Path(name).name
-    _check_splits(splits, source)
-    if row is not None:
-        _check_official(row, splits)
-        splits = {split: found for split, found in splits.items() if split not in row.left_out}
-    class_names = splits["train"].class_names
-    prompt_names: tuple[str, ...] = ()
-    templates = row.templates if row else ANY_PHOTO
-    if row is not None and row.imagenet_prompts:
-        from probe.data import imagenet_prompts
-
-        prompt_names, templates = imagenet_prompts.read(class_names)
-    return Dataset(
-        name=name,
-        class_names=class_names,
-        metric=row.metric if row else "accuracy",
-        templates=templates,
-        prompt_names=prompt_names,
-        by_name=splits,
-        source=source,
-        note=row.note if row else "",
-    )
-
-
-def _check_splits(splits: dict[str, Split], source: str) -> None:
-    train = splits["train"]
-    for name, split in splits.items():
-        if not len(split):
-            raise UserError(f"{source}: the {name} split has no images")
-        check_unique(split.ids, name)
-        if split.class_names != train.class_names:
-            difference = _difference(train, split)
-            raise UserError(f"{source}: train and {name} do not have the same classes: {difference}")
-        empty = [split.class_names[k] for k in (split.class_counts == 0).nonzero()[0]]
-        # a validation split may lack a rare class; nothing is trained on it
-        if empty and name != split_names.OPTIONAL:
-            shown = ", ".join(f'"{c}"' for c in empty[:5])
-            raise UserError(f"{source}: {len(empty)} classes have no images in {name}: {shown}")
-    if len(train.class_names) < 2:
-        only = train.class_names[0]
-        raise UserError(f'{source}: there is one class only ("{only}"); a probe needs at least two')
-
-
-def _difference(train: Split, other: Split) -> str:
-    parts = [
-        f"only in {name}: {', '.join(only[:5])}"
-        for name, only in (
-            ("train", [c for c in train.class_names if c not in other.class_names]),
-            (other.name, [c for c in other.class_names if c not in train.class_names]),
-        )
-        if only
-    ]
-    return "; ".join(parts) or "the same names in another order"
-
-
-def _check_official(row: DatasetSpec, splits: dict[str, Split]) -> None:
-    hint = "to use it all the same, give the folder instead of the name"
-    if len(splits["train"].class_names) != row.classes:
-        found = len(splits["train"].class_names)
-        raise UserError(f"{row.name}: found {found} classes, the official number is {row.classes}; {hint}")
-    for name, size in row.sizes.items():
-        if len(splits[name]) != size:
-            found = len(splits[name])
-            raise UserError(f"{row.name}: {name} has {found:,} images, officially {size:,}; {hint}")
+    folder, splits = hub.read(repository, revision, ask)
+    return splits, name, f"{repository}@{revision or folder.name}"

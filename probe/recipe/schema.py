@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -101,10 +101,20 @@ def view_choice(value: Any, key: str, words: Sequence[str]) -> str | int:
 class DataConfig(Section):
     """The data set, and how much of it validates."""
 
-    name: str = "digits"  # a registered name, a hub id, an image folder or a folder of parquet files
+    name: str = "digits"  # a registered name, a hub id, or a path; see docs/bring-your-own.md
     root: str | None = None  # a local copy of a registered data set
     list_files: str | None = None  # a folder of list files ("path label" a line) that name the splits' images
     revision: str | None = None  # the hub revision
+    config: str | None = None  # one of several data sets in a repository or folder
+    image: str | None = None  # the column of the images or their paths, where it is not found by itself
+    label: str | None = None  # the column of the classes
+    # what serves as which split: {test: validation}
+    splits: Mapping[str, str] = Field(default_factory=dict)
+    subset: str | tuple[str, ...] | None = None  # only these classes, or the ids in a file
+    test_fraction: float | None = Field(None, gt=0, lt=1)  # cut from train without a test split; None: 0.2
+    val: Literal["auto", "train"] = "auto"  # train: no official validation split, but a part of train
+    shots: int | None = Field(None, gt=0)  # only so many training images of each class; val is left out
+    draw: int = Field(0, ge=0)  # which shots: 0, 1, ... are different images
     # test images with several right answers: ImageNet's real.json, or a mapping of ids to class numbers
     real_labels: str | None = None
     imbalance: float | None = Field(None, ge=1)  # make it long-tailed: largest class / smallest class
@@ -186,6 +196,15 @@ LATER: dict[str, Any] = {
     "train.tune": "all",
     "backbone.also": (),
     "data.list_files": None,
+    "data.config": None,
+    "data.image": None,
+    "data.label": None,
+    "data.splits": {},
+    "data.subset": None,
+    "data.test_fraction": None,
+    "data.val": "auto",
+    "data.shots": None,
+    "data.draw": 0,
     "data.real_labels": None,
     "features.views": "center",
     "features.test_views": "auto",

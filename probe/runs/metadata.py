@@ -43,6 +43,7 @@ def describe(e: Experiment) -> dict[str, Any]:
             "fingerprints": {split: d[split].fingerprint for split in f},
             "skipped": {split: part.skipped for split, part in f.items() if part.skipped},
             "duplicates": e.inputs.duplicates,
+            "test_cut": None if d.test_cut is None else d.test_cut.record(),
             "validation": {
                 "from": "official split" if official else "stratified cut of train",
                 "fraction": None if official else e.recipe.data.val_fraction,
@@ -124,6 +125,7 @@ def remarks_and_margins(
         chosen = ", ".join(f"{fit.record['alpha']:g}" for fit in fits)
         notes.append(f"between start (0) and end (1) validation chose alpha {chosen}")
     notes += said
+    notes.append(None if inputs.data.test_cut is None else inputs.data.test_cut.remark)
     notes.append(duplicates.remark(inputs.duplicates))
     skipped = sum(len(f.skipped) for f in inputs.features.values())
     if skipped:

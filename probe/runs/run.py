@@ -6,6 +6,7 @@ The order is the path of the data: load and extract, fit, rank the classes, eval
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from probe.data import Dataset
+from probe.data.summary import opening
 from probe.errors import UserError
 from probe.evaluation.groups import Ranking
 from probe.evaluation.predictions import Predictions
@@ -22,12 +25,14 @@ from probe.probing.crossfit import PLAIN
 from probe.recipe import Recipe
 from probe.recipe.errors import check_all
 from probe.report.html import page, thumbnails
+from probe.report.text import data as data_text
 from probe.runs import class_ranking, look_first, reference, results, selecting, unused_settings
 from probe.runs.experiment import Experiment
 from probe.runs.folder import RunFolder
-from probe.runs.inputs import RunInputs, gather, pose
+from probe.runs.inputs import RunInputs, gather, load_data, pose
 from probe.runs.reference import ERM, PROBE, SAME, TrainedRun
 from probe.runs.strategy import Strategy, choose, solve
+from probe.system.safe_text import printable
 from probe.system.world import rank as rank_of_process
 
 
@@ -71,7 +76,10 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     clock, folder = Clock(), RunFolder.of(recipe, out)
     folder.check_owner()
 
-    inputs = gather(recipe, cache=cache, stage=clock)  # load and extract
+    with clock("data"):
+        data = load_data(recipe, cache)
+        tell(data)
+    inputs = gather(recipe, cache=cache, data=data, stage=clock)  # load and extract
     fetch = partial(reference.fetch, ids=inputs.features["test"].ids, cache=cache, out=out)
 
     trained = None
@@ -102,6 +110,13 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
         result["timing"] = clock.table()
         write(folder, experiment, ranking, result, drawn, small)
     return Run(folder.path, result, experiment.own_predictions)
+
+
+def tell(data: Dataset) -> None:
+    """Say what was found before minutes are spent on it; to people, not into what a command prints."""
+    if rank_of_process() == 0:
+        for line in data_text.opening(opening(data)):
+            print(printable(line), file=sys.stderr, flush=True)
 
 
 def check(strategy: Strategy) -> None:

@@ -188,6 +188,7 @@ RULES = (
         "a second stage chooses by the data set's metric; give a range such as method.tau=[0,1]",
     ),
     Rule(("select.budget",), lambda r: r.select.name == "budget", "it is for --select budget"),
+    Rule(("data.draw",), lambda r: r.data.shots is not None, "it is for data.shots"),
     Rule(("data.profile",), lambda r: r.data.imbalance is not None, "it is for data.imbalance"),
 )
 

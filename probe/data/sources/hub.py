@@ -1,20 +1,28 @@
-"""Parquet files from the Hugging Face hub, through its own cache.
+"""Data sets of the Hugging Face hub, through its own cache.
 
-The files are read where they are downloaded: no second copy in another format. A repository without parquet
-files is read from the copy that the hub converts by itself (`refs/convert/parquet`): no script is ever run.
+`datasets` resolves what a repository calls its configurations, splits and class names, and `huggingface_hub`
+downloads the files of the wanted splits at one commit. They are read where they are downloaded: no second
+copy in another format. A repository without files that can be read in place is read from the copy that the
+hub converts by itself (`refs/convert/parquet`): no script is ever run.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 
 from backbones import hub, reading
+from backbones.errors import reason
 from probe.data import split_names
-from probe.data.sources import parquet_folder
+from probe.data.dataset import Split
+from probe.data.request import Request
+from probe.data.sources import kinds, readme_configs
+from probe.data.sources.split_files import check_complete, groups, tells_total
 from probe.errors import UserError
 from probe.system.atomic import write_atomic
 from probe.system.cache_dir import cache_root, check_owner
@@ -26,37 +34,40 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 LOCAL_COPY = "give a local copy instead, DATA=path of an image folder or of parquet files"
 
 
-def fetch(
-    repository: str,
-    revision: str | None,
-    want: Mapping[str, tuple[str, ...]],
-    *,
-    configuration: str | None = None,
-    strict: bool = False,
-    cache: str | Path | None = None,
-) -> Path:
-    """The local folder that holds the wanted splits of `repository`, downloaded if need be.
+@dataclass(frozen=True)
+class Contents:
+    """What a repository holds at one commit: the files of every split, and the class names it declares."""
+
+    splits: Mapping[str, Sequence[str]]
+    classes: Mapping[str, Sequence[str]]  # by column
+
+    def needed(self, repository: str, ask: Request) -> dict[str, Sequence[str]]:
+        """The files of the splits that are asked for."""
+        return split_names.choose(self.splits, ask.want, repository, ask.must)
+
+
+def read(repository: str, revision: str | None, ask: Request) -> tuple[Path, dict[str, Split]]:
+    """The snapshot's folder and the wanted splits of `repository`, downloaded if need be."""
+    folder, contents = fetch(repository, revision, ask)
+    chosen = contents.needed(repository, ask)
+    suffix = PurePosixPath(next(iter(chosen["train"]), "")).suffix
+    declared = {column: tuple(names) for column, names in contents.classes.items()}
+    return folder, kinds.BY_SUFFIX[suffix](folder, chosen, replace(ask, declared=declared))
+
+
+def fetch(repository: str, revision: str | None, ask: Request) -> tuple[Path, Contents]:
+    """The local folder that holds the wanted splits, and what is in it.
 
     A pinned commit that is complete in the hub's cache needs no network; without network, what is complete
-    there is used. The repository's list of files is kept in `cache`, to tell whether all are there.
+    there is used. What the repository holds is kept in our cache, to tell whether all of it is there.
     """
-
-    def needed(files: Iterable[str]) -> list[str]:
-        by_split = parquet_folder.groups(
-            (f for f in files if f.endswith(".parquet")), repository, configuration
-        )
-        chosen = split_names.choose(by_split, want, repository, strict=strict)
-        return [file for files in chosen.values() for file in files]
-
     cached = _cached(repository, revision)
-    whole = cached is not None and _is_whole(
-        cached, _recalled(_list(repository, cached.name, cache)), needed, strict=strict
-    )
+    whole = None if cached is None else _whole(cached, repository, ask)
     if cached and whole and revision and COMMIT.fullmatch(revision):
-        return cached
+        return cached, whole
     if why := hub.out_of_reach():
         if cached and whole:
-            return cached
+            return cached, whole
         held = (
             f"is not known to be complete in the hub's cache ({cached})"
             if cached
@@ -70,12 +81,65 @@ def fetch(
         revision=revision,
         tried=f"there is no folder {repository} here, and ",
     ):
-        files, at, commit = _listing(repository, revision)
-        folder = _download(repository, at, needed(files))
+        at, commit, contents = _contents(repository, revision, ask.configuration)
+        files = [file for mine in contents.needed(repository, ask).values() for file in mine]
+        folder = _download(repository, at, files)
     if folder is None or folder.name != commit:
         raise UserError(f"the data set {repository} changed while it was being downloaded; start again")
-    _record(_list(repository, folder.name, cache), files)
-    return folder
+    _record(_list(repository, commit, ask), contents)
+    return folder, contents
+
+
+def _contents(
+    repository: str, revision: str | None, configuration: str | None
+) -> tuple[str, str | None, Contents]:
+    """What to download from (a revision and its commit), and what is there."""
+    import huggingface_hub as client
+    from huggingface_hub.errors import RevisionNotFoundError
+
+    api = client.HfApi(endpoint=hub.endpoint())
+    commit = api.dataset_info(repository, revision=revision).sha
+    found = _resolved(repository, commit or revision or "main", configuration)
+    if found is not None:
+        return revision or "main", commit, found
+    problem = f"the data set {repository} has no parquet, Arrow or tar files"
+    if revision is not None:
+        raise UserError(f"{problem} at {revision}; {LOCAL_COPY}")
+    try:
+        info = api.dataset_info(repository, revision=CONVERTED)
+    except RevisionNotFoundError as error:
+        raise UserError(f"{problem}, nor a converted copy; {LOCAL_COPY}") from error
+    files = [s.rfilename for s in info.siblings or [] if s.rfilename.endswith(".parquet")]
+    return CONVERTED, info.sha, Contents(groups(files, repository, configuration), {})
+
+
+def _resolved(repository: str, commit: str, configuration: str | None) -> Contents | None:
+    """The repository as `datasets` understands it; None where no file of it can be read in place."""
+    import datasets
+    from datasets.exceptions import DatasetNotFoundError, DatasetsError
+
+    try:
+        builder = datasets.load_dataset_builder(repository, name=configuration, revision=commit)
+    except DatasetNotFoundError:
+        raise
+    except (RuntimeError, DatasetsError, FileNotFoundError):  # a script, or nothing that it knows
+        return None
+    except ValueError as error:  # there are several configurations, or none of that name
+        raise UserError(
+            f"{repository}: {reason(error)}; choose one with data.config=NAME, or owner/name:NAME"
+        ) from error
+    readme_configs.check_choice(builder, configuration, f"the data set {repository}")
+    start = f"@{commit}/"
+    splits = {
+        str(split): sorted(str(file).partition(start)[2] for file in files)
+        for split, files in (builder.config.data_files or {}).items()
+    }
+    suffixes = {PurePosixPath(file).suffix for files in splits.values() for file in files}
+    if len(suffixes) != 1 or not suffixes <= set(kinds.IN_ONE):
+        return None
+    features = builder.info.features or {}
+    classes = {column: list(getattr(kind, "names", None) or []) for column, kind in features.items()}
+    return Contents(splits, {column: names for column, names in classes.items() if names})
 
 
 def _download(repository: str, revision: str, files: list[str]) -> Path | None:
@@ -99,44 +163,62 @@ def _download(repository: str, revision: str, files: list[str]) -> Path | None:
     return folders.pop() if len(folders) == 1 else None
 
 
-def _list(repository: str, commit: str, cache: str | Path | None) -> Path:
-    """Where the names of a commit's files are kept: the hub's cache does not know which are missing."""
-    return cache_root(cache) / "hub" / repository.replace("/", "--") / f"{commit}.json"
+def _list(repository: str, commit: str | None, ask: Request) -> Path:
+    """Where a commit's contents are kept: the hub's cache does not know which files are missing."""
+    name = ask.configuration
+    which = f"-{hashlib.sha256(name.encode()).hexdigest()[:12]}" if name else ""
+    return cache_root(ask.cache) / "hub" / repository.replace("/", "--") / f"{commit}{which}.json"
 
 
-def _record(path: Path, files: list[str]) -> None:
-    with suppress(UserError, OSError):  # without the list, the hub is asked again
-        write_atomic(path, sealed({"files": sorted(file for file in files if file.endswith(".parquet"))}))
+def _record(path: Path, contents: Contents) -> None:
+    kept = {
+        "splits": {name: list(files) for name, files in contents.splits.items()},
+        "classes": {column: list(names) for column, names in contents.classes.items()},
+    }
+    with suppress(UserError, OSError):  # without it, the hub is asked again
+        write_atomic(path, sealed(kept))
 
 
-def _recalled(path: Path) -> list[str] | None:
+def _recalled(path: Path) -> Contents | None:
     try:
         check_owner(path.parent, path)
-        return list(unsealed(reading.text(path))["files"])
-    except (OSError, ValueError, KeyError):
+        kept = unsealed(reading.text(path))
+        return Contents(dict(kept["splits"]), dict(kept["classes"]))
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _is_whole(
-    folder: Path,
-    listed: list[str] | None,
-    needed: Callable[[Iterable[str]], list[str]],
-    *,
-    strict: bool,
-) -> bool:
-    """Does the snapshot hold every file that is needed, by the repository's list?
+def _whole(folder: Path, repository: str, ask: Request) -> Contents | None:
+    """The contents of a snapshot that holds every file that is needed; None where some are missing.
 
-    Without the list only a registered data set whose files are named `-of-00002` can be judged: there it is
-    known which splits there are, and how many files.
+    Without a record of the repository, files named `-of-00002` are judged by their names, where it is known
+    which splits there are: those of a registered data set, or those that its README counts.
     """
-    if listed is not None:
-        return all((folder / file).is_file() for file in needed(listed))
+    recalled = _recalled(_list(repository, folder.name, ask))
     try:
-        files = needed(parquet_folder.files_below(folder))
-        parquet_folder.check_complete(files, str(folder))
+        if recalled is not None:
+            needed = _flat(recalled.needed(repository, ask))
+            return recalled if all((folder / file).is_file() for file in needed) else None
+        splits = _by_name(folder, repository, ask)
+        needed = _flat(Contents(splits, {}).needed(repository, ask))
+        check_complete(needed, str(folder))
     except UserError:
-        return False
-    return strict and all(parquet_folder.tells_total(file) for file in files)
+        return None
+    told = readme_configs.splits_told(folder, ask.configuration)
+    known = ask.strict or (told is not None and set(told) <= set(splits))
+    return Contents(splits, {}) if known and all(map(tells_total, needed)) else None
+
+
+def _by_name(folder: Path, repository: str, ask: Request) -> dict[str, list[str]]:
+    files = kinds.table_files(folder)
+    suffix = next((one for one in kinds.IN_ONE if files.get(one)), ".parquet")
+    return readme_configs.declared(folder, ask.configuration) or groups(
+        files.get(suffix, []), repository, ask.configuration
+    )
+
+
+def _flat(chosen: Mapping[str, Iterable[str]]) -> list[str]:
+    return [file for files in chosen.values() for file in files]
 
 
 def _cached(repository: str, revision: str | None) -> Path | None:
@@ -146,34 +228,11 @@ def _cached(repository: str, revision: str | None) -> Path | None:
     for wanted in dict.fromkeys((revision or "main", revision or CONVERTED)):
         try:
             folder = client.snapshot_download(
-                repository,
-                repo_type="dataset",
-                revision=wanted,
-                local_files_only=True,
-                allow_patterns=["*.parquet"],
+                repository, repo_type="dataset", revision=wanted, local_files_only=True
             )
         except (errors.LocalEntryNotFoundError, errors.HFValidationError):
             continue
-        if parquet_folder.files_below(Path(folder)):
+        files = kinds.table_files(Path(folder))
+        if any(files.get(suffix) for suffix in kinds.IN_ONE):
             return Path(folder)
     return None
-
-
-def _listing(repository: str, revision: str | None) -> tuple[list[str], str, str | None]:
-    """The repository's files, their revision (the hub's converted one if it has no parquet) and commit."""
-    import huggingface_hub as client
-    from huggingface_hub.errors import RevisionNotFoundError
-
-    api = client.HfApi(endpoint=hub.endpoint())
-    info = api.dataset_info(repository, revision=revision)
-    files = [sibling.rfilename for sibling in info.siblings or []]
-    if not any(file.endswith(".parquet") for file in files) and revision is None:
-        try:
-            info = api.dataset_info(repository, revision=CONVERTED)
-        except RevisionNotFoundError as error:
-            raise UserError(
-                f"the data set {repository} has no parquet files, nor a converted copy; {LOCAL_COPY}"
-            ) from error
-        files = [sibling.rfilename for sibling in info.siblings or []]
-        return files, CONVERTED, info.sha
-    return files, revision or "main", info.sha

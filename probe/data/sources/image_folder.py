@@ -1,11 +1,17 @@
-"""An image folder: train/, test/ and perhaps val/, each with one sub-folder per class."""
+"""An image folder: one sub-folder per class, in train/, test/ and perhaps val/ or without any of them.
+
+`datasets` could read such folders too. Its reader takes a class called `test` for a split, loses the labels
+of nested folders and opens archives; so this one is ours.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +19,8 @@ from backbones import reading
 from probe.data import split_names
 from probe.data.dataset import Split
 from probe.data.images import UNREADABLE, Images
+from probe.data.request import Request
+from probe.data.sources import metadata_csv
 from probe.errors import UserError
 from probe.system import digest_index
 
@@ -61,24 +69,48 @@ class FolderImages(Images):
     def forget(self, row: int) -> None:
         digest_index.forget(self._path(row), cache=self._cache)
 
+    def columns(self) -> list[str]:
+        return list(self._beside)
+
+    def column(self, name: str) -> list[Any]:
+        values = self._beside[name]
+        return [values.get(file) for file in self._files]
+
+    @cached_property
+    def _beside(self) -> dict[str, dict[str, str]]:
+        return metadata_csv.read(self._root, self._files)
+
     def _path(self, row: int) -> Path:
         return self._root / self._files[row]
 
 
-def read(
-    root: Path, want: Mapping[str, tuple[str, ...]], *, strict: bool, cache: str | Path | None = None
-) -> dict[str, Split]:
-    """The splits of an image folder; classes are the sorted names of the class folders.
+def read(root: Path, ask: Request) -> dict[str, Split]:
+    """The splits of an image folder, or all of a flat folder of classes as train.
 
-    A validation folder may lack some of train's classes: it is read with train's list.
+    Classes are the sorted names of the class folders. A validation folder may lack some of train's classes:
+    it is read with train's list.
     """
-    found = {name: root / name for name in _class_folders(root)}
-    chosen = split_names.choose(found, want, str(root), strict=strict)
-    return {name: _split(name, root, folder, chosen["train"], cache) for name, folder in chosen.items()}
+    found = {name: root / name for name in class_folders(root)}
+    if is_flat(root) and not ask.must:
+        return {"train": _split("train", root, root, root, ask.cache)}
+    chosen = split_names.choose(found, ask.want, str(root), ask.must)
+    return {name: _split(name, root, folder, chosen["train"], ask.cache) for name, folder in chosen.items()}
+
+
+def is_flat(root: Path) -> bool:
+    """Are the folders in `root` classes? A split has class folders in it: a class can be called `test`."""
+    folders = class_folders(root)
+    splits = [name for name in folders if name in split_names.ANY]
+    return len(splits) < len(folders) and not any(class_folders(root / name) for name in splits)
+
+
+def has_splits(root: Path) -> bool:
+    """Is there a train folder with classes in it?"""
+    return any((root / word).is_dir() and class_folders(root / word) for word in split_names.WORDS["train"])
 
 
 def _split(name: str, root: Path, folder: Path, train: Path, cache: str | Path | None) -> Split:
-    own, known = tuple(_class_folders(folder)), tuple(_class_folders(train))
+    own, known = tuple(class_folders(folder)), tuple(class_folders(train))
     if not own:
         raise UserError(
             f"{folder} has no class folders; put the images of each class in a folder of its name"
@@ -97,10 +129,11 @@ def _split(name: str, root: Path, folder: Path, train: Path, cache: str | Path |
     return Split(name, FolderImages(root, files, cache), np.array(labels), files, class_names)
 
 
-def _class_folders(folder: Path) -> list[str]:
+def class_folders(folder: Path) -> list[str]:
+    """The sorted names of the folders in it, but for hidden ones."""
     try:
         with os.scandir(folder) as entries:
-            names = sorted(e.name for e in entries if not e.name.startswith(".") and _is_folder(e))
+            names = sorted(e.name for e in entries if not e.name.startswith(".") and is_folder(e))
     except OSError as error:
         raise UserError(f"cannot read the folder {folder}: {error.strerror}") from error
     _check_text(names, folder)
@@ -116,7 +149,8 @@ def _check_text(names: Iterable[str], folder: Path) -> None:
             raise UserError(f"{folder} holds {name!r}, whose name is not valid {encoding.upper()}; {way_out}")
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Is it a folder, or a link to one?"""
     try:
         return entry.is_dir()
     except OSError:  # a link in a circle, or into a folder that we may not read
@@ -138,7 +172,7 @@ def _image_files(folder: Path, above: frozenset[tuple[int, int]] = frozenset()) 
     for entry in ordered:
         if entry.name.startswith("."):
             continue
-        inner = _is_folder(entry)
+        inner = is_folder(entry)
         if entry.name.lower().endswith(EXTENSIONS) and not inner:
             yield Path(entry.path)
         elif inner:

@@ -35,7 +35,7 @@ def read(
     class_names = _class_names(*tables["train"], classes=largest + 1)
     splits = {}
     for name, (paths, labels) in tables.items():
-        _check_images(root, paths, found[name])
+        check_images(root, paths, found[name])
         splits[name] = Split(name, FolderImages(root, paths, cache), labels, paths, class_names)
     return splits
 
@@ -51,7 +51,7 @@ def _by_name(lists: Path) -> dict[str, Path]:
             f"there is no list file of {missing[0]} in {lists}: give data.list_files=FOLDER with train.txt "
             "and test.txt (or ..._train.txt), a line of which is a path and the number of a class"
         )
-    return split_names.choose(words, split_names.WORDS, f"{lists} (list files)", strict=False)
+    return split_names.choose(words, split_names.WORDS, f"{lists} (list files)")
 
 
 def _table(path: Path) -> tuple[list[str], np.ndarray]:
@@ -100,10 +100,16 @@ def _class_names(paths: list[str], labels: np.ndarray, *, classes: int) -> tuple
     return tuple(str(k) for k in range(classes))
 
 
-def _check_images(root: Path, paths: list[str], table: Path) -> None:
+def check_images(
+    root: Path,
+    paths: list[str],
+    table: Path,
+    advice: str = "data.root is the folder that the paths of the list begin in",
+) -> None:
+    """Raise unless every image is there: a missing one would stop the run much later."""
     missing = [path for path in paths if not (root / path).is_file()]
     if missing:
         raise UserError(
             f"{len(missing):,} of the {len(paths):,} images of {table.name} are not below {root}, the first "
-            f"is {missing[0]}; data.root is the folder that the paths of the list begin in"
+            f"is {missing[0]}; {advice}"
         )

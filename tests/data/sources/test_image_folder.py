@@ -74,7 +74,7 @@ def refuse(path, *words):
 
 def test_bad_folders_are_refused_in_one_line(tmp_path):
     refuse(tmp_path / "nowhere", "no folder", "nowhere")
-    refuse(write_folder(tmp_path / "a", splits=("train",)), "no test split", "it has train")
+    refuse(write_folder(tmp_path / "a", splits=("test",)), "no train split", "it has test")
     refuse(write_folder(tmp_path / "b", splits=("test",)), "no train split")
     refuse(write_folder(tmp_path / "c", classes=("cat",)), "one class only", "cat")
     (tmp_path / "d").mkdir()

@@ -194,7 +194,6 @@ def test_a_missing_image_column_lists_what_there_is(parquet_folder):
 
 def test_a_missing_split_or_shard_is_named(tmp_path):
     write_parquet(tmp_path / "train-00000-of-00003.parquet", [0, 1])
-    refuse(tmp_path, "no test split")
     write_parquet(tmp_path / "test.parquet", [0, 1])
     refuse(tmp_path, "2 of 3 files are missing", "number 1")
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from probe.data.sources.parquet_columns import ParquetPart
+from probe.data.sources.table_columns import TablePart
 from probe.errors import UserError
 
 SHOWN = 5  # class names in a message
@@ -29,9 +29,9 @@ class ClassList:
     source: Path
     by_number: bool  # may a number without names be understood as a place in the list?
 
-    def numbers(self, part: ParquetPart, split: str, ids: Sequence[str]) -> NDArray[np.int64]:
+    def numbers(self, part: TablePart, split: str, ids: Sequence[str]) -> NDArray[np.int64]:
         """A file's labels as int64 numbers of this list; `ids` name its rows in messages."""
-        path, labels = part.file.path, part.labels
+        path, labels = part.path, part.labels
         if labels.null_count:
             first = pc.index(labels.is_null(), True).as_py()
             raise UserError(f'{path}: {labels.null_count:,} labels are missing, the first of "{ids[first]}"')
@@ -70,14 +70,14 @@ class ClassList:
         )
 
 
-def class_list(parts: Mapping[str, Sequence[ParquetPart]], official: int | None) -> ClassList:
+def class_list(parts: Mapping[str, Sequence[TablePart]], official: int | None) -> ClassList:
     """Train's list: declared names (its first file's), else the sorted texts, else the numbers in use.
 
     `official` is how many there are where a registered data set stores no names.
     """
     train = parts["train"]
     first = next((part for part in train if part.names), None)
-    source = (first or train[0]).file.path
+    source = (first or train[0]).path
     if first is not None:
         alike = all(part.names in ((), first.names) for mine in parts.values() for part in mine)
         return ClassList(first.names, source, by_number=alike)
@@ -89,7 +89,7 @@ def class_list(parts: Mapping[str, Sequence[ParquetPart]], official: int | None)
     return ClassList(tuple(map(str, range(number))), source, by_number=True)
 
 
-def _largest(train: Sequence[ParquetPart], official: int | None) -> int:
+def _largest(train: Sequence[TablePart], official: int | None) -> int:
     """How many classes numbers without names mean."""
     images = sum(map(len, train))
     if not images:
@@ -98,7 +98,7 @@ def _largest(train: Sequence[ParquetPart], official: int | None) -> int:
     if largest >= max(official or 0, images):  # every class has an image, so it cannot be a class
         more = f" and {len(train) - 1} more" if len(train) > 1 else ""
         raise UserError(
-            f"{train[0].file.path}{more}: there is a label {largest:,} but only {images:,} images; "
+            f"{train[0].path}{more}: there is a label {largest:,} but only {images:,} images; "
             "labels count the classes from 0, each with at least one image"
         )
     return max(official or 0, largest + 1)
@@ -109,5 +109,6 @@ def _check_range(values: NDArray[np.int64], classes: int, path: Path, ids: Seque
     if len(wrong):
         raise UserError(
             f'{path}: label {values[wrong[0]]} of "{ids[wrong[0]]}" is out of range; there are '
-            f"{classes} classes, 0 to {classes - 1} ({len(wrong):,} such labels; -1 means unlabelled)"
+            f"{classes} classes, 0 to {classes - 1} ({len(wrong):,} such labels; -1 means unlabelled: "
+            "data.splits.test=NAME chooses another split)"
         )
