@@ -31,7 +31,7 @@ from probe.features.views import CENTER, View
 from probe.probing.problem import ProbeProblem
 from probe.probing.zero_shot import text_classifier
 from probe.recipe import PartConfig, Recipe
-from probe.runs import first_stage, groups
+from probe.runs import first_stage, groups, unavailable
 from probe.runs.first_stage import FirstStage
 from probe.system import world
 
@@ -238,7 +238,7 @@ def _of_part(
         found = None if identity is None else _cached(recipe, identity, dataset, cache)
     if identity is not None and found is not None:
         return identity, found
-    with stage("backbone"):
+    with stage("backbone"), unavailable.told_together(recipe):
         backbone = load_backbone(recipe, part, cache)
     with stage("features"):
         return backbone, _extracted(recipe, backbone, dataset, cache)
@@ -256,7 +256,7 @@ def gather(
     `data` is the recipe's data set where it has been loaded before, or some splits of it.
     `stage(name)` surrounds the work on data, backbone and features, for a clock.
     """
-    with stage("data"):
+    with stage("data"), unavailable.told_together(recipe):
         dataset = load_data(recipe, cache) if data is None else data
     first = first_stage.of(recipe)
     if first is not None:
@@ -264,7 +264,8 @@ def gather(
     first_stage.check_teacher(recipe, dataset)
     several = several_labels(recipe, dataset)
     given = groups.given(recipe.groups, dataset.class_names)  # refused now, not after minutes of extraction
-    with stage("backbone"):  # of all parts: a name that is unknown is refused before anything is extracted
+    # of all parts: a name that is unknown is refused before anything is extracted
+    with stage("backbone"), unavailable.told_together(recipe):
         known = [(part, backbone_from_cache(recipe, part, cache)) for part in recipe.backbone.parts]
     parts = [_of_part(recipe, part, identity, dataset, cache, stage) for part, identity in known]
     found = {

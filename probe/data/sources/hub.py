@@ -15,7 +15,7 @@ from pathlib import Path
 from backbones import hub, reading
 from probe.data import split_names
 from probe.data.sources import parquet_folder
-from probe.errors import UserError
+from probe.errors import Unavailable, UserError
 from probe.system.atomic import write_atomic
 from probe.system.cache_dir import cache_root, check_owner
 from probe.system.sealed_json import sealed, unsealed
@@ -62,7 +62,7 @@ def fetch(
             if cached
             else "is neither a folder here nor in the hub's cache"
         )
-        raise UserError(f"the data set {repository} {held}, and {why}; {LOCAL_COPY}")
+        raise Unavailable(f"the data set {repository} {held}", why, LOCAL_COPY)
     with hub.plain_errors(
         repository,
         kind="data set",
