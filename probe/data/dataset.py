@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -81,6 +82,24 @@ class Split:
     def class_counts(self) -> np.ndarray:
         """Images of each class, int64."""
         return np.bincount(self.labels, minlength=len(self.class_names))
+
+    @property
+    def columns(self) -> list[str]:
+        """The names that `column` knows."""
+        return self._images.columns()
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a further column (camera, hospital), one for each image, None where there is none.
+
+        Columns are those of a table, or of a `metadata.csv` beside the images whose column `file_name` names
+        them.
+        """
+        if name not in self.columns:
+            there = f"it has {', '.join(self.columns)}" if self.columns else "it has none beside its images"
+            near = nearest(name, self.columns)
+            raise UserError(f'{self.title or "the split"} has no column "{name}"{near}; {there}')
+        found = self._images.column(name)
+        return found if self._rows is None else [found[row] for row in self._rows.tolist()]
 
     def subset(self, indices: Sequence[int] | np.ndarray, name: str) -> Split:
         """The chosen samples in the given order, as a split called `name`; no image is read."""

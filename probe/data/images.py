@@ -13,6 +13,7 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -58,6 +59,14 @@ class Images(ABC):
 
     def forget(self, row: int) -> None:  # noqa: B027 - most sources remember nothing
         """Drop the digest that is remembered for later runs, because it is wrong."""
+
+    def columns(self) -> list[str]:
+        """What else is stored beside each image, by name; most sources have nothing."""
+        return []
+
+    def column(self, name: str) -> list[Any]:
+        """The values of one of `columns()`, as plain Python values, one for each image."""
+        raise KeyError(name)
 
     def digests(self) -> np.ndarray:
         """`hashed()`, once: from then on every image that is read must have its digest."""

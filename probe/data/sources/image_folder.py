@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from backbones import reading
 from probe.data import split_names
 from probe.data.dataset import Split
 from probe.data.images import UNREADABLE, Images
+from probe.data.sources import metadata_csv
 from probe.errors import UserError
 from probe.system import digest_index
 
@@ -60,6 +63,17 @@ class FolderImages(Images):
 
     def forget(self, row: int) -> None:
         digest_index.forget(self._path(row), cache=self._cache)
+
+    def columns(self) -> list[str]:
+        return list(self._beside)
+
+    def column(self, name: str) -> list[Any]:
+        values = self._beside[name]
+        return [values.get(file) for file in self._files]
+
+    @cached_property
+    def _beside(self) -> dict[str, dict[str, str]]:
+        return metadata_csv.read(self._root, self._files)
 
     def _path(self, row: int) -> Path:
         return self._root / self._files[row]

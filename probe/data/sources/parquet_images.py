@@ -52,6 +52,19 @@ class ParquetImages(Images):
         in_order = b"".join(found[file.path] for file in self._files)
         return np.frombuffer(in_order, dtype=np.uint8).reshape(-1, 32)
 
+    def columns(self) -> list[str]:
+        first, *others = [_names(file) for file in self._files] or [[]]
+        return [name for name in first if all(name in names for names in others)]
+
+    def column(self, name: str) -> list[Any]:
+        found: list[Any] = []
+        for table in self._files:
+            with safe_parquet.plain_errors(table.path):
+                file = safe_parquet.opened(table.path)
+                found += safe_parquet.texts(safe_parquet.columns(table.path, file, [name])[name])
+            table.check_same()
+        return found
+
     def forget(self, row: int) -> None:
         file = self._files[self._place(row)[0]]
         digest_index.forget(file.path, key=file.column, cache=self._cache)
@@ -69,6 +82,14 @@ class ParquetImages(Images):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None}
+
+
+def _names(table: ImageTable) -> list[str]:
+    """The columns of a file, but for the images."""
+    with safe_parquet.plain_errors(table.path):
+        names = safe_parquet.opened(table.path).schema_arrow.names
+    table.check_same()
+    return [name for name in names if name != table.column.removesuffix(".bytes")]
 
 
 def _digests_of(path: Path, *, column: str) -> bytes:
