@@ -15,6 +15,7 @@ from torch import Tensor
 from probe import losses
 from probe.core.class_stats import ClassStats
 from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling
+from probe.data.attribute import SampleGroups
 from probe.heads.fitted import FittedHead
 from probe.losses.base import Loss
 from probe.probing.settings import LossSettings
@@ -52,6 +53,7 @@ class ProbeProblem:
     # T n x D: the views that predictions are averaged over, stacked alike; None: those that are learnt from
     tested: Features | None = None
     balance: Scaling = NEUTRAL  # that parts side by side have been given equal variance by
+    groups: SampleGroups | None = None  # of the n images, that the method acts on; None: on the classes
 
     @property
     def num_classes(self) -> int:
@@ -103,6 +105,7 @@ class ProbeProblem:
             sample_weight=None if self.sample_weight is None else self.sample_weight[rows],
             ids=self.names(images),
             tested=tested,
+            groups=None if self.groups is None else self.groups.only(images),
         )
 
     def weighted(self, weight: NDArray[np.floating]) -> ProbeProblem:
@@ -160,8 +163,16 @@ class ProbeProblem:
             stats = replace(stats, count=stats.count / self.views)
         counts = np.bincount(y, minlength=self.num_classes) // self.views
         return losses.make(
-            method.name, num_classes=self.num_classes, class_counts=counts, stats=stats, **params
+            method.name,
+            num_classes=self.num_classes,
+            class_counts=counts,
+            stats=stats,
+            group_counts=self.groups.counts(self._images_of(rows)) if self.groups and spec.groups else None,
+            **params,
         )
+
+    def _images_of(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+        return None if rows is None else np.unique(rows % self.images)
 
 
 def stacked(images: NDArray[np.int64], of: int, views: int) -> NDArray[np.int64]:

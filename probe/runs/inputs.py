@@ -22,6 +22,9 @@ from probe import data, features
 from probe.core import scaling
 from probe.core.scaling import FeatureMatrix, Scaling
 from probe.data import Dataset, duplicates
+from probe.data.attribute import Attribute, SampleGroups
+from probe.data.attribute import groups as sample_groups
+from probe.data.attribute import read as read_attribute
 from probe.errors import UserError
 from probe.evaluation.several_labels import SeveralLabels
 from probe.evaluation.several_labels import read as read_labels
@@ -54,6 +57,7 @@ class RunInputs:
     averaged_views: tuple[View, ...] = (CENTER,)  # of which predictions are made
     first: FirstStage | None = None  # the run whose encoder gives the features
     several_labels: SeveralLabels | None = None  # further right answers of test images
+    attribute: Attribute | None = None  # a column that splits the images into groups
 
     @property
     def backbone(self) -> AnyBackbone:
@@ -113,6 +117,12 @@ class RunInputs:
     def y(self) -> NDArray[np.int64]:
         """n labels of the training splits' images."""
         return np.concatenate([f.y for f in self.training])
+
+    @property
+    def training_values(self) -> NDArray[np.int64]:
+        """n: which value of the attribute each image of the training splits has."""
+        assert self.attribute is not None, "only asked for where there is one"
+        return np.concatenate([self.attribute.of(f.name, f.ids) for f in self.training])
 
     @property
     def training_ids(self) -> list[str]:
@@ -263,6 +273,9 @@ def gather(
         first.check_data(dataset)
     first_stage.check_teacher(recipe, dataset)
     several = several_labels(recipe, dataset)
+    attribute = None
+    if recipe.data.attribute is not None:
+        attribute = read_attribute(dataset, recipe.data.attribute)
     given = groups.given(recipe.groups, dataset.class_names)  # refused now, not after minutes of extraction
     # of all parts: a name that is unknown is refused before anything is extracted
     with stage("backbone"), unavailable.told_together(recipe):
@@ -285,6 +298,7 @@ def gather(
         views.chosen(recipe.features.views_tested),
         first,
         several,
+        attribute,
     )
 
 
@@ -321,7 +335,16 @@ def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
         views=len(learnt),
         tested=None if averaged == learnt else _held(inputs.stack(averaged), balance),
         balance=balance,
+        groups=_groups(recipe, inputs),
     )
+
+
+def _groups(recipe: Recipe, inputs: RunInputs) -> SampleGroups | None:
+    """What the method acts on, where that is not the classes; of training images only."""
+    if recipe.method.groups == "class" or inputs.attribute is None:
+        return None
+    values = inputs.training_values
+    return sample_groups(recipe.method.groups, inputs.attribute, values, inputs.y, inputs.data.class_names)
 
 
 def _kind(recipe: Recipe, backbone: AnyBackbone) -> str:
