@@ -18,6 +18,7 @@ import click
 
 from probe.cli import listings
 from probe.cli.errors import Commands
+from probe.cli.on_runs import evaluate, predict
 from probe.cli.options import (
     GROUPS_HELP,
     cache_option,
@@ -87,29 +88,8 @@ def run(
         terminal.show(finished.result, str(finished.folder), method=naming.method(recipe))
 
 
-@main.command()
-@click.argument("run_folder", type=click.Path(path_type=Path))
-@click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Number of classes to print for each image.",
-)
-@json_flag
-def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool) -> None:
-    """Classify images with the head that a run saved."""
-    from probe.report.text.format import percent
-    from probe.runs.predict import predict as classify
-
-    predicted = classify(run_folder, images, top=top)
-
-    def lines(row: dict[str, Any]) -> list[str]:
-        found = (f"  {percent(c['probability']):>5} %  {c['name']}" for c in row["classes"])
-        return [row["image"], *found]
-
-    say(predicted, as_json, (line for row in predicted for line in lines(row)))
+main.add_command(predict)
+main.add_command(evaluate)
 
 
 @main.command()

@@ -144,6 +144,11 @@ def _worst(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     return min(known, key=lambda row: (row["accuracy"], -row["n"]), default=None)
 
 
+def gaps(values: AttributeSet, correct: NDArray[np.bool_]) -> list[dict[str, Any]]:
+    """The gaps between the values, of S x N predictions that are correct or not."""
+    return _gaps(values, values.moments(correct, ACCURACY))
+
+
 def _gaps(values: AttributeSet, m: ClassMoments) -> list[dict[str, Any]]:
     """Every two values, Holm-corrected for their number; of many values, each against the others together."""
     counts = values.counts

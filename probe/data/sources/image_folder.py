@@ -91,6 +91,11 @@ def read(
     return {name: _split(name, root, folder, chosen["train"], cache) for name, folder in chosen.items()}
 
 
+def classes(name: str, folder: Path, cache: str | Path | None = None) -> Split:
+    """A folder of class folders by itself, as a split called `name`."""
+    return _split(name, folder, folder, folder, cache)
+
+
 def _split(name: str, root: Path, folder: Path, train: Path, cache: str | Path | None) -> Split:
     own, known = tuple(_class_folders(folder)), tuple(_class_folders(train))
     if not own:
@@ -104,7 +109,7 @@ def _split(name: str, root: Path, folder: Path, train: Path, cache: str | Path |
     for label, class_name in enumerate(class_names):
         before = len(files)
         if class_name in own:
-            files += (path.relative_to(root).as_posix() for path in _image_files(folder / class_name))
+            files += (path.relative_to(root).as_posix() for path in image_files(folder / class_name))
         if len(files) == before and not may_lack:
             raise UserError(f'class "{class_name}" has no images in {folder}; add some or remove the folder')
         labels += [label] * (len(files) - before)
@@ -137,7 +142,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _image_files(folder: Path, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Path]:
+def image_files(folder: Path, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Path]:
     """Images below `folder`, sorted; links are followed, but never into a folder that we are in."""
     try:
         stat = folder.stat()
@@ -156,4 +161,4 @@ def _image_files(folder: Path, above: frozenset[tuple[int, int]] = frozenset()) 
         if entry.name.lower().endswith(EXTENSIONS) and not inner:
             yield Path(entry.path)
         elif inner:
-            yield from _image_files(Path(entry.path), above | {here})
+            yield from image_files(Path(entry.path), above | {here})
