@@ -76,8 +76,11 @@ def _split(name: str, root: str | None, cache: str | Path | None) -> Split:
     if not folder.is_dir():
         raise UserError(f"the data folder {folder} does not exist; give a folder of class folders")
     want = {"test": (*split_names.WORDS["test"], *split_names.WORDS["val"])}
-    if parquet_folder.files_below(folder):
-        return parquet_folder.read(folder, want, strict=False, cache=cache)["test"]
+    if files := parquet_folder.files_below(folder):
+        if set(parquet_folder.groups(files, str(folder), None)) & set(split_names.WORDS["train"]):
+            return load(name, cache=cache)["test"]
+        # classes are those of the first split: here that is the only one there is
+        return parquet_folder.read(folder, {"train": want["test"]}, strict=False, cache=cache)["train"]
     inside = {child.name for child in folder.iterdir() if child.is_dir()}
     named = next((word for word in want["test"] if word in inside), None)
     return image_folder.classes("test", folder if named is None else folder / named, cache)
