@@ -65,7 +65,9 @@ def predict(
 
 @click.command()
 @RUN
-@click.option("--data", required=True, help="A registered data set, a folder, or imagenet-v2, -r, -a, -sketch.")
+@click.option(
+    "--data", required=True, help="A registered data set, a folder, or imagenet-v2, -r, -a, -sketch."
+)
 @click.option("--root", help="A local copy of a registered data set.")
 @click.option(
     "--among",

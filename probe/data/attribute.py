@@ -75,7 +75,7 @@ class SampleGroups:
     empty: tuple[str, ...]  # groups without training images
 
     def counts(self, images: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """G: how many of these images (None: of all) each group has, at least 1, so that no weight is endless."""
+        """G: how many of these images (None: of all) each group has, at least 1: no weight is endless."""
         of = self.of if images is None else self.of[images]
         return np.maximum(np.bincount(of, minlength=len(self.names)), 1)
 
@@ -91,7 +91,7 @@ def groups(
     labels: NDArray[np.int64],
     class_names: Sequence[str],
 ) -> SampleGroups:
-    """The groups of images with these attribute values and labels: by value, or by class and value (`both`)."""
+    """The groups of n images with these values and labels: by value, or by class and value (`both`)."""
     if how == "attribute":
         cells, names = codes, [f"{attribute.name}={value}" for value in attribute.values]
     else:

@@ -100,7 +100,7 @@ def _numbers(split: Split, class_names: Sequence[str], folders: str | None) -> n
 
 
 def _spellings(class_names: Sequence[str], folders: str | None) -> dict[str, int]:
-    """What the data may call each class: the head's name and, for ImageNet's 1,000, its WordNet id or number."""
+    """What the data may call each class: the head's name; of ImageNet's 1,000 also WordNet id or number."""
     known = {name: k for k, name in enumerate(class_names)}
     if folders == "index":
         known |= {str(k): k for k in range(len(class_names)) if str(k) not in known}

@@ -64,7 +64,7 @@ def _parts(source: str) -> Iterator[list[Path] | ImageColumn]:
     elif path.suffix.lower() in TABLES and path.exists():
         yield _table(path)
     elif not path.exists() and PATTERN & set(source):
-        found = sorted(glob.glob(os.fspath(path), recursive=True))
+        found = sorted(glob.iglob(os.fspath(path), recursive=True))  # noqa: PTH207 - takes absolute patterns
         yield [Path(name) for name in found if name.lower().endswith(EXTENSIONS)]
     else:
         yield [path]  # what is wrong with it is told when it is read

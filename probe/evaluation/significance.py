@@ -239,7 +239,7 @@ def differences(m: ClassMoments, first: Floats, second: Floats) -> Estimates:
 
 
 def _between(m: ClassMoments, w: Floats, interaction: Floats) -> Floats:
-    """M: the variance of the seeds' statistics over their number, and that of rounding them to whole images."""
+    """M: the variance of the seeds' statistics over their number, and of rounding them to whole images."""
     seeds = len(m.by_seed)
     part = np.where(w != 0, np.abs(w) / np.maximum(m.n, 1), np.inf)  # one image's part of a seed's mean
     rounding = np.minimum(part.min(axis=1) ** 2 / (12 * seeds), interaction)

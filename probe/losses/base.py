@@ -29,7 +29,9 @@ class ClassInfo:
     num_classes: int
     counts: Tensor | None  # K, float64; an empty class counts as one sample: nothing becomes infinite
     stats: ClassStats | None
-    group_counts: Tensor | None = None  # G, float64, all positive: it acts on these groups, not on the classes
+    group_counts: Tensor | None = (
+        None  # G, float64, all positive: it acts on these groups, not on the classes
+    )
 
     @classmethod
     def of(cls, spec: LossSpec, num_classes: int, counts: Any, stats: ClassStats | None) -> ClassInfo:
@@ -58,7 +60,7 @@ class ClassInfo:
 
     @property
     def acted_on(self) -> tuple[int, Tensor | None]:
-        """How many groups the loss acts on, and their counts: those of the classes, unless it is `grouped`."""
+        """How many groups the loss acts on, and their counts: the classes', unless it is `grouped`."""
         if self.group_counts is not None:
             return len(self.group_counts), self.group_counts
         return self.num_classes, self.counts
@@ -150,7 +152,7 @@ class Loss(StatisticsModule, ABC):
             return self.compute(_full(logits), targets, None if features is None else _full(features))
 
     def see_groups(self, groups: Tensor | None) -> None:
-        """The groups of the samples that the next call is about (n); a training gives them with each batch."""
+        """The n groups of the samples that the next call is about; a training gives them with each batch."""
         self._batch_groups = groups
 
     def group_of(self, targets: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from probe.solve.solution import LinearSolution
 def fit(
     problem: ProbeProblem, method: LossSettings, solver: SolverSettings, holdout: NDArray[np.int64]
 ) -> tuple[LinearSolution, dict[str, Any], Loss]:
-    """Choose l2 on the `holdout` images where none is given, then fit all: the solution, its record, the loss."""
+    """Choose l2 on the `holdout` images where none is given, then fit all: solution, record and loss."""
     loss = problem.loss(method)
     worst = loss.worst_class()
     weighted = problem.weighted(_balanced(problem) if worst is not None else _by_group(problem, loss))
@@ -72,9 +72,7 @@ def _by_group(problem: ProbeProblem, loss: Loss) -> NDArray[np.float64]:
     return np.asarray(loss.weight.double().numpy()[problem.groups.of])
 
 
-def _solve(
-    problem: ProbeProblem, l2: float, tol: float, init: LinearSolution | None
-) -> LinearSolution:
+def _solve(problem: ProbeProblem, l2: float, tol: float, init: LinearSolution | None) -> LinearSolution:
     return logistic.fit(
         problem.X,
         problem.y,
@@ -130,9 +128,7 @@ def _at(
     weight = (q * n / sizes)[of].numpy()
     solution = _solve(problem.weighted(weight), l2, TOL * INNER, init)
     rows = of.repeat(problem.views)  # an image's views share its loss
-    own = F.cross_entropy(
-        solution.logits(problem.X).double(), torch.from_numpy(problem.y), reduction="none"
-    )
+    own = F.cross_entropy(solution.logits(problem.X).double(), torch.from_numpy(problem.y), reduction="none")
     plain = torch.bincount(rows, weights=own, minlength=len(sizes)) / (sizes * problem.views)
     raised = plain + worst.offset.double()
     penalty = solution.objective - n * float((q * plain).sum())

@@ -31,7 +31,7 @@ def check(recipe: Recipe) -> None:
 
 
 def block(e: Experiment) -> dict[str, Any] | None:
-    """Accuracy by value of the attribute and by class and value, gaps, and gains over erm; None without one."""
+    """Accuracy by value and by class and value, gaps, and gains over erm; None without an attribute."""
     attribute = e.inputs.attribute
     if attribute is None:
         return None

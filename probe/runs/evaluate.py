@@ -180,7 +180,12 @@ def _shift(s: Scored) -> dict[str, Any] | None:
         )
         weights = significance.weightings(m.n, {})
         found = significance.estimates(m, np.stack([weights["overall"], weights["mean_per_class"]]))
-        return {"paired": True, "images": len(now), "overall": gain(found, 0), "mean_per_class": gain(found, 1)}
+        return {
+            "paired": True,
+            "images": len(now),
+            "overall": gain(found, 0),
+            "mean_per_class": gain(found, 1),
+        }
     both = AttributeSet(
         "data set",
         (s.data.name, "its own test"),

@@ -24,7 +24,9 @@ def extract(
     if kind is not None:
         files.check(folder, kind)  # before minutes of extraction
     inputs = gather(recipe, cache=cache)
-    sets = {_name(split, view): (split, view, f) for view, by in inputs.by_view.items() for split, f in by.items()}
+    sets = {
+        _name(split, view): (split, view, f) for view, by in inputs.by_view.items() for split, f in by.items()
+    }
     written: dict[str, Path] = {}
     if kind is not None and rank() == 0:
         written = files.write({name: f for name, (_, _, f) in sets.items()}, folder, kind)

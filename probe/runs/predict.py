@@ -1,4 +1,4 @@
-"""Classify images with the head that a run saved, in bounded memory: a batch is decoded while one is scored."""
+"""Classify images with the head that a run saved: a batch is decoded while another one is scored."""
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ class RunNetwork:
         folder = RunFolder(run)
         head, about = folder.head()
         if "backbone" not in about:
-            raise UserError(f"{run} holds a head but no backbone; give a run folder, as `probe run` writes it")
+            raise UserError(
+                f"{run} holds a head but no backbone; give a run folder, as `probe run` writes it"
+            )
         tuned = folder if about.get("tuned") else None
         device = "cuda" if torch.cuda.is_available() else "cpu"
         encoders = [load_backbone_of(part, tuned, device) for part in (about, *about.get("also", []))]
@@ -189,7 +191,9 @@ def _write_parquet(rows: PredictionStream, path: Path) -> None:
             "prediction": pa.array([row.numbers[0] for row in part], pa.int64()),
             "probability": pa.array([row.classes[0][1] for row in part], pa.float32()),
             "top": pa.array([row.numbers for row in part], pa.list_(pa.int64())),
-            "top_probabilities": pa.array([[p for _, p in row.classes] for row in part], pa.list_(pa.float32())),
+            "top_probabilities": pa.array(
+                [[p for _, p in row.classes] for row in part], pa.list_(pa.float32())
+            ),
         }
         return class_columns.named(pa.table(columns), rows.class_names, ("prediction", "top"))
 

@@ -22,7 +22,15 @@ from probe.probing.crossfit import PLAIN
 from probe.recipe import Recipe
 from probe.recipe.errors import check_all
 from probe.report.html import page, thumbnails
-from probe.runs import attribute_groups, class_ranking, look_first, reference, results, selecting, unused_settings
+from probe.runs import (
+    attribute_groups,
+    class_ranking,
+    look_first,
+    reference,
+    results,
+    selecting,
+    unused_settings,
+)
 from probe.runs.experiment import Experiment
 from probe.runs.folder import RunFolder
 from probe.runs.inputs import RunInputs, gather, pose

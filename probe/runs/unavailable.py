@@ -63,9 +63,7 @@ def _commands(recipe: Recipe, data: bool, weights: bool) -> str:
     flags = (["--weights FILE"] if weights else []) + (["--root FOLDER"] if data and registered else [])
     wanted = shlex.quote(name) if registered or not data else "FOLDER"
     backbone, tuned = shlex.quote(recipe.backbone.name), recipe.finetune
-    probe = " ".join(
-        [f"probe run --backbone {backbone} --data {wanted}", *flags, *["--finetune"] * tuned]
-    )
+    probe = " ".join([f"probe run --backbone {backbone} --data {wanted}", *flags, *["--finetune"] * tuned])
     further = [f'ARGS="{" ".join(flags)}"'] if flags else []
     target = "finetune" if tuned else "probe"
     make = " ".join([f"make {target} BACKBONE={backbone} DATA={wanted}", *further])

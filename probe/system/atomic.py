@@ -108,7 +108,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 @contextmanager
 def staged_file(final: Path) -> Iterator[Path]:
-    """A temporary name for a file that is written piece by piece: it becomes `final` when the block ends well."""
+    """A temporary name for a file that is written in pieces: it becomes `final` when the block ends well."""
     staged = temporary(final)
     with named_failures(final):
         make_folder(final.parent)

@@ -27,7 +27,9 @@ def check(method: MethodConfig, settings: TrainConfig) -> None:
     if method.groups != "class":
         losses.catalogue.check_groups(method.name)
         if settings.augment.mix != "none":
-            raise UserError("images that are mixed belong to no group: leave out method.groups or augment.mix")
+            raise UserError(
+                "images that are mixed belong to no group: leave out method.groups or augment.mix"
+            )
     if loss.takes == "cosines" and settings.head == "linear":
         raise UserError(f"{method.name} works on cosines, and a linear head has none; use train.head=cosine")
     if loss.fixed_head and settings.head in ("linear", "cosine"):

@@ -82,7 +82,9 @@ def _with_loss(method: MethodConfig, name: str, params: object) -> MethodConfig:
     assert isinstance(params, dict)
     if name == method.name:
         return MethodConfig(name=name, groups=method.groups, **params)
-    return MethodConfig(name=method.name, groups=method.groups, **{**method.params, INNER: {"name": name, **params}})
+    return MethodConfig(
+        name=method.name, groups=method.groups, **{**method.params, INNER: {"name": name, **params}}
+    )
 
 
 def measure(training: Training, stage: Stage, epoch: int) -> None:

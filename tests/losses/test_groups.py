@@ -80,7 +80,9 @@ def test_groups_that_are_the_classes_are_what_a_loss_does_without_them():
 
 
 def test_a_loss_without_groups_and_a_batch_without_them_are_refused_in_one_line():
-    with pytest.raises(UserError, match="la takes no method.groups: it acts on classes; cb, dro, fairdro act"):
+    with pytest.raises(
+        UserError, match=r"la takes no method\.groups: it acts on classes; cb, dro, fairdro act"
+    ):
         losses.make("la", num_classes=K, class_counts=[1, 2, 3], group_counts=COUNTS)
     loss = losses.make("dro", num_classes=K, group_counts=COUNTS)
     with pytest.raises(UserError, match="call see_groups"):

@@ -41,7 +41,9 @@ def objective(X, y, weight_of, l2):
         losses = logsumexp(z, axis=1) - z[np.arange(len(y)), y]
         return weight_of(losses) + l2 / 2 * (w[:, :-1] ** 2).sum()
 
-    found = minimize(value, np.zeros(3 * one.shape[1]), method="L-BFGS-B", options={"maxiter": 5000, "ftol": 1e-15})
+    found = minimize(
+        value, np.zeros(3 * one.shape[1]), method="L-BFGS-B", options={"maxiter": 5000, "ftol": 1e-15}
+    )
     return value, found
 
 
@@ -63,9 +65,10 @@ def test_class_balanced_weights_by_group_are_a_weighted_logistic_regression():
 def test_group_dro_is_at_the_minimum_of_the_smoothed_worst_group():
     X, y, g = noise()
     n = np.bincount(g)
-    worst = lambda losses: len(y) / 8 * (  # noqa: E731
-        logsumexp(8 * np.bincount(g, weights=losses) / n) - np.log(2)
-    )
+
+    def worst(losses):
+        return len(y) / 8 * (logsumexp(8 * np.bincount(g, weights=losses) / n) - np.log(2))
+
     value, found = objective(X, y, worst, 3.0)
     fit = exact.fit(problem(X, y, g, "ab"), LossChoice("dro", {"sharpness": 8.0}), ExactSolver(l2=3.0), NONE)
     assert value(head_of(fit)) <= found.fun * (1 + 2e-4)
@@ -73,7 +76,7 @@ def test_group_dro_is_at_the_minimum_of_the_smoothed_worst_group():
 
 
 def birds(per, seed, dim=20):
-    """Waterbirds as features: `per[y][a]` images of class y on background a; the background is easier to see."""
+    """Waterbirds as features: `per[y][a]` images of class y on background a, which is easier to see."""
     rng = np.random.default_rng(seed)
     cells = [(y, a) for y in (0, 1) for a in (0, 1) for _ in range(per[y][a])]
     y, a = (np.array([cell[i] for cell in cells]) for i in (0, 1))

@@ -59,7 +59,7 @@ def test_a_run_shows_every_value_the_cells_and_the_gap(vit, photographed, cache,
         ("old", 8, 12),
     ]
     assert len(block["test"]["cells"]) == 8
-    own = [p.prediction for p in done.predictions][0]
+    own = done.predictions[0].prediction
     ids = sorted(p.relative_to(photographed).as_posix() for p in (photographed / "test").rglob("*.png"))
     right = {i: own[n] == n // 8 for n, i in enumerate(ids)}
     old = np.mean([ok for i, ok in right.items() if int(i[-6:-4]) % 4 == 0])
@@ -93,7 +93,9 @@ def test_fairdro_acts_on_groups_after_every_pass(vit, photographed, cache, tmp_p
 
 def test_the_old_name_of_a_run_does_not_change():
     plain = recipe.build({"method": "dro", "data": "digits"})
-    assert plain.digest == recipe.build({"method": {"name": "dro", "groups": "class"}, "data": "digits"}).digest
+    assert (
+        plain.digest == recipe.build({"method": {"name": "dro", "groups": "class"}, "data": "digits"}).digest
+    )
     assert plain.digest != recipe.build({"method": "dro(groups=both)", "data": "digits"}).digest
 
 
@@ -102,7 +104,10 @@ def test_the_old_name_of_a_run_does_not_change():
     [
         ({"data": {"attribute": "lens"}}, 'has no column "lens"'),
         ({"data": {"attribute": None}, "method": "dro(groups=both)"}, "needs data.attribute=COLUMN"),
-        ({"method": "la(groups=both)"}, "la takes no method.groups: it acts on classes; cb, dro, fairdro act"),
+        (
+            {"method": "la(groups=both)"},
+            "la takes no method.groups: it acts on classes; cb, dro, fairdro act",
+        ),
         ({"method": "jtt(groups=both)"}, "jtt takes no method.groups: it finds its images by their errors"),
         ({"method": "dro(groups=both, sharpness=[1, 2])"}, "without ranges; give one value"),
         ({"data": {"attribute": "serial"}}, None),
@@ -110,7 +115,9 @@ def test_the_old_name_of_a_run_does_not_change():
 )
 def test_what_cannot_be_is_one_line(vit, photographed, cache, tmp_path, more, told):
     if told is None:  # 92 values: allowed, as many as there are images
-        assert run(recipe.build(content(vit, photographed, **more)), cache=cache, out=tmp_path).result["attribute"]
+        assert run(recipe.build(content(vit, photographed, **more)), cache=cache, out=tmp_path).result[
+            "attribute"
+        ]
         return
     with pytest.raises(UserError, match=told.replace("(", r"\(")) as error:
         run(recipe.build(content(vit, photographed, **more)), cache=cache, out=tmp_path)
@@ -132,5 +139,7 @@ def test_a_missing_value_is_named(photographed, vit, cache, tmp_path):
     shutil.copytree(photographed, root)
     lines = (root / "metadata.csv").read_text().splitlines()
     (root / "metadata.csv").write_text("\n".join(lines[:-1]) + "\n")
-    with pytest.raises(UserError, match=r"data\.attribute=camera: 1 images of t.* have no value, the first is"):
+    with pytest.raises(
+        UserError, match=r"data\.attribute=camera: 1 images of t.* have no value, the first is"
+    ):
         run(recipe.build(content(vit, root)), cache=cache, out=tmp_path)

@@ -78,7 +78,16 @@ def test_unknown_classes_are_one_line(done, cache, tmp_path):
 
 
 def test_the_command_prints_the_table_the_shift_and_json(done, colours, cache, tmp_path):
-    words = ["evaluate", str(done.folder), "--data", str(colours), "--cache", str(cache), "--out", str(tmp_path)]
+    words = [
+        "evaluate",
+        str(done.folder),
+        "--data",
+        str(colours),
+        "--cache",
+        str(cache),
+        "--out",
+        str(tmp_path),
+    ]
     shown = CliRunner().invoke(main, words)
     assert shown.exit_code == 0, shown.output
     assert "against the run's own test (the same images, paired): 0.0 points" in shown.output

@@ -79,6 +79,8 @@ def _cells(block: Mapping[str, Any]) -> str:
     cells = sorted(block["test"]["cells"], key=lambda row: (row["accuracy"], -row["n"]))
     rows = [_numbers([row["class"], row["value"]], row) for row in cells[:CELLS]]
     left = f" The {len(cells) - CELLS:,} best are left out here." if len(cells) > CELLS else ""
-    caption = f"The worst first. An interval is for its own row, not for having been picked as the worst.{left}"
+    caption = (
+        f"The worst first. An interval is for its own row, not for having been picked as the worst.{left}"
+    )
     heading = ["class", text(block["name"]), *NUMBERS]
     return element("h3", "Every class and value") + _scrolling(heading, rows, caption, 2)
