@@ -83,7 +83,7 @@ def _split(name: str, root: str | None, cache: str | Path | None) -> Split:
         return parquet_folder.read(folder, {"train": want["test"]}, strict=False, cache=cache)["train"]
     inside = {child.name for child in folder.iterdir() if child.is_dir()}
     named = next((word for word in want["test"] if word in inside), None)
-    return image_folder.classes("test", folder if named is None else folder / named, cache)
+    return image_folder.classes("test", folder, folder if named is None else folder / named, cache)
 
 
 def _numbers(split: Split, class_names: Sequence[str], folders: str | None) -> np.ndarray:

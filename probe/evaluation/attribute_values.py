@@ -161,7 +161,7 @@ def _gaps(values: AttributeSet, m: ClassMoments) -> list[dict[str, Any]]:
     plain = significance.differences(
         m, *(np.stack([values.by_images(pair[side]) for pair in sides]) for side in (0, 1))
     )
-    shared = [counts[:, a].any(axis=1) & counts[:, b].any(axis=1) for a, b in sides]
+    shared = [np.asarray(counts[:, a].any(axis=1) & counts[:, b].any(axis=1)) for a, b in sides]
     same = significance.differences(
         m,
         *(

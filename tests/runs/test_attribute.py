@@ -43,12 +43,13 @@ def vit(tmp_path_factory):
     return folder
 
 
-def content(vit, data, **more):
+def content(vit, images, *, data=None, **more):
     backbone = {"name": f"timm:{vit}", "image_size": 32}
-    base = {"backbone": backbone, "method": "dro", "solver": {"l2": 1.0}}
-    settings = {"epochs": 2, "batch_size": 16, "lr": 1e-3}
-    given = {"name": str(data), "attribute": "camera", **more.pop("data", {})}
-    return {**base, **more, "data": given, "train": {**settings, **more.get("train", {})}}
+    made = {"backbone": backbone, "method": "dro", "solver": {"l2": 1.0}, **more}
+    made["data"] = {"name": str(images), "attribute": "camera", **(data or {})}
+    if more.get("finetune") or made["solver"].get("name") == "sgd":
+        made["train"] = {"epochs": 2, "batch_size": 16, "lr": 1e-3}
+    return made
 
 
 def test_a_run_shows_every_value_the_cells_and_the_gap(vit, photographed, cache, tmp_path):

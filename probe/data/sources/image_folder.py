@@ -91,9 +91,9 @@ def read(
     return {name: _split(name, root, folder, chosen["train"], cache) for name, folder in chosen.items()}
 
 
-def classes(name: str, folder: Path, cache: str | Path | None = None) -> Split:
-    """A folder of class folders by itself, as a split called `name`."""
-    return _split(name, folder, folder, folder, cache)
+def classes(name: str, root: Path, folder: Path, cache: str | Path | None = None) -> Split:
+    """A folder of class folders by itself, as a split called `name`; ids are paths from `root`."""
+    return _split(name, root, folder, folder, cache)
 
 
 def _split(name: str, root: Path, folder: Path, train: Path, cache: str | Path | None) -> Split:
