@@ -9,7 +9,8 @@ from probe.report.html.markup import element, table, text
 from probe.report.text import attribute, format
 from probe.report.text.format import gain_interval, gained, interval, percent
 
-CELLS = 1000  # rows of the table of classes and values; the rest is in result.json
+FIRST = 10  # rows of the table of classes and values that are shown before it is opened
+CELLS = 1000  # rows of it in all; the rest is in result.json
 
 
 def content(block: Mapping[str, Any]) -> str:
@@ -60,7 +61,7 @@ def _gaps(gaps: Sequence[Mapping[str, Any]], name: str) -> Iterator[str]:
     def points(row: Mapping[str, Any] | None) -> list[str]:
         if row is None:
             return ["no class in common", "–"]
-        return [f"{gained(row)} ({gain_interval(row['ci'])})", text(attribute.p_value(row["p_holm"]))]
+        return [f"{gained(row)} ({gain_interval(row['ci'])})", text(attribute.p_value(row["p_holm"]).removeprefix("p "))]
 
     rows = [
         [f"{text(row['value'])} minus {text(row['than'])}", *points(row), *points(row["same_classes"])]
@@ -83,4 +84,8 @@ def _cells(block: Mapping[str, Any]) -> str:
         f"The worst first. An interval is for its own row, not for having been picked as the worst.{left}"
     )
     heading = ["class", text(block["name"]), *NUMBERS]
-    return element("h3", "Every class and value") + _scrolling(heading, rows, caption, 2)
+    made = element("h3", "Every class and value") + _scrolling(heading, rows[:FIRST], caption, 2)
+    if len(rows) > FIRST:
+        others = _scrolling(heading, rows[FIRST:], "From the next worst to the best.", 2)
+        made += element("details", element("summary", f"Show the other {len(rows) - FIRST:,}") + others)
+    return made
