@@ -80,8 +80,9 @@ class SampleGroups:
         return np.maximum(np.bincount(of, minlength=len(self.names)), 1)
 
     def only(self, images: NDArray[np.int64]) -> SampleGroups:
-        """The same of these images; groups keep their numbers."""
-        return SampleGroups(self.of[images], self.names, self.empty)
+        """The same of these images; groups that have none of them are left out."""
+        present, of = np.unique(self.of[images], return_inverse=True)
+        return SampleGroups(of.astype(np.int64), tuple(self.names[g] for g in present), self.empty)
 
 
 def groups(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -15,11 +15,13 @@ from torch import Tensor
 from probe import losses
 from probe.core.class_stats import ClassStats
 from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling
-from probe.data.attribute import SampleGroups
 from probe.heads.fitted import FittedHead
 from probe.losses.base import Loss
 from probe.probing.settings import LossSettings
 from probe.solve.basis import Basis
+
+if TYPE_CHECKING:
+    from probe.data.attribute import SampleGroups
 
 Features = Tensor | FeatureMatrix  # N x D: in memory, or on disk
 

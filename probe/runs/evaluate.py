@@ -32,6 +32,7 @@ from probe.evaluation.summary import EvaluationSet, gain, summarise
 from probe.features import FeatureSet, side_by_side
 from probe.features.views import CENTER, View
 from probe.report.html import page, thumbnails
+from probe.report.text.evaluation import shift_lines
 from probe.runs.folder import RunFolder, understood
 from probe.runs.naming import WORD
 from probe.runs.predict import load_backbone_of
@@ -150,8 +151,8 @@ def _result(s: Scored, by: str | None) -> dict[str, Any]:
             class_names=names,
             groups=groups,
         ),
-        "shift": _shift(s),
-        "remarks": _remarks(s),
+        "shift": (shift := _shift(s)),
+        "remarks": [*_remarks(s), *(shift_lines(shift) if shift else ())],
     }
     if by is not None:
         block["attribute"] = _attribute(s, by, outcome)

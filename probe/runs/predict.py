@@ -70,12 +70,15 @@ class PredictionStream:
             ahead = start()
             while ahead:
                 batch, ahead = ahead, start()
-                seen = [(image.name, found) for image, job in batch if (found := job.result()) is not None]
-                yield from self._scored(seen)
+                looked = [(image.name, job.result()) for image, job in batch]
+                self.bad += [found for _, found in looked if isinstance(found, str)]
+                yield from self._scored(
+                    [(name, found) for name, found in looked if not isinstance(found, str)]
+                )
                 advance(len(batch))
 
-    def _look(self, image: StoredImage) -> list[Tensor] | None:
-        """The pixels of an image, small by now; None for a bad one that may be left out."""
+    def _look(self, image: StoredImage) -> list[Tensor] | str:
+        """The pixels of an image, small by now; what is wrong with a bad one that may be left out."""
         try:
             return self._network.pixels(image)
         except (BadImage, OSError) as error:
@@ -84,8 +87,7 @@ class PredictionStream:
                 reason = f"cannot read {image.name}: {error.strerror or error}; {WAYS_OUT}"
             if not self._skip:
                 raise UserError(reason) from error
-            self.bad.append(reason.removesuffix(f"; {WAYS_OUT}"))
-            return None
+            return reason.removesuffix(f"; {WAYS_OUT}")
 
     def _scored(self, seen: Sequence[tuple[str, list[Tensor]]]) -> Iterator[Predicted]:
         if not seen:

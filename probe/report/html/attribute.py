@@ -61,7 +61,10 @@ def _gaps(gaps: Sequence[Mapping[str, Any]], name: str) -> Iterator[str]:
     def points(row: Mapping[str, Any] | None) -> list[str]:
         if row is None:
             return ["no class in common", "–"]
-        return [f"{gained(row)} ({gain_interval(row['ci'])})", text(attribute.p_value(row["p_holm"]).removeprefix("p "))]
+        return [
+            f"{gained(row)} ({gain_interval(row['ci'])})",
+            text(attribute.p_value(row["p_holm"]).removeprefix("p ")),
+        ]
 
     rows = [
         [f"{text(row['value'])} minus {text(row['than'])}", *points(row), *points(row["same_classes"])]

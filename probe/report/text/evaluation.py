@@ -27,10 +27,6 @@ def sections(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield run.accuracies(result)
     yield run.BLANK
     yield from run.by_attribute(result)
-    if result["shift"] is not None:
-        for line in shift_lines(result["shift"]):
-            yield Text(line)
-        yield run.BLANK
     yield run.extremes([row for row in result["test"]["by_class"] if row["n"]])
     yield run.BLANK
     for remark in result["remarks"]:
