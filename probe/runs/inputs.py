@@ -147,15 +147,16 @@ def device() -> str:
 def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
     """The data set that a recipe names."""
     d = recipe.data
-    return data.load(
-        d.name,
-        root=d.root,
-        list_files=d.list_files,
-        revision=d.revision,
-        imbalance=d.imbalance,
-        profile=d.profile,
-        cache=cache,
-    )
+    with unavailable.told_together(recipe):
+        return data.load(
+            d.name,
+            root=d.root,
+            list_files=d.list_files,
+            revision=d.revision,
+            imbalance=d.imbalance,
+            profile=d.profile,
+            cache=cache,
+        )
 
 
 def backbone_from_cache(
@@ -266,7 +267,7 @@ def gather(
     `data` is the recipe's data set where it has been loaded before, or some splits of it.
     `stage(name)` surrounds the work on data, backbone and features, for a clock.
     """
-    with stage("data"), unavailable.told_together(recipe):
+    with stage("data"):
         dataset = load_data(recipe, cache) if data is None else data
     first = first_stage.of(recipe)
     if first is not None:
