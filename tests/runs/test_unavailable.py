@@ -24,6 +24,7 @@ def test_the_headline_command_names_data_and_weights_and_both_ways_out(tmp_path,
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     else:
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # read once, at its import
         monkeypatch.setattr(hub, "reachable", lambda url, seconds=0: False)
     told = refused(tmp_path, monkeypatch, backbone={"name": "clip-rn50"}, data={"name": "food101"})
     assert "(1) the data set ethz/food101" in told
