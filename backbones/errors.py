@@ -13,6 +13,14 @@ class UserError(Exception):
     """
 
 
+class Unavailable(UserError):
+    """Something is not on this machine and cannot be fetched now; callers may look for what else is not."""
+
+    def __init__(self, what: str, why: str, way_out: str) -> None:
+        super().__init__(f"{what}, and {why}; {way_out}")
+        self.what, self.why, self.way_out = what, why, way_out
+
+
 def reason(error: BaseException) -> str:
     """What an exception says, on one line; the name of its class where it says nothing.
 

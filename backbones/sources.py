@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from backbones import hub, reading
-from backbones.errors import UserError
+from backbones.errors import Unavailable, UserError
 
 SCRATCH = "scratch"  # instead of a path: the architecture without any weights
 LOCAL_COPY = "give a local copy with --weights PATH (weights=PATH in Python)"
@@ -120,7 +120,7 @@ def hub_file(repo: str, files: Sequence[str]) -> Path:
             return Path(cached)
     wanted = f"{' or '.join(files)} of {repo}"
     if why := hub.out_of_reach():
-        raise UserError(f"{why}, and the hub's cache lacks {wanted}; {LOCAL_COPY}")
+        raise Unavailable(f"the hub's cache lacks {wanted}", why, LOCAL_COPY)
     for file in files:
         with (
             suppress(EntryNotFoundError),
@@ -165,7 +165,7 @@ def download(url: str, checksum: str = "") -> Path:
         verify(final, checksum)
         return final
     if not hub.reachable(url):
-        raise UserError(f"cannot reach {url}; check the network, or {LOCAL_COPY}")
+        raise Unavailable(f"{final} is not there yet", f"cannot reach {url}", LOCAL_COPY)
     staged = folder / f".tmp-{final.name}-{os.getpid()}-{os.urandom(4).hex()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)

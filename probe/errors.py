@@ -1,5 +1,5 @@
-"""Errors a user can cause; the same class as in `backbones`, so that one handler serves both."""
+"""Errors a user can cause; the same classes as in `backbones`, so that one handler serves both."""
 
-from backbones.errors import UserError, nearest
+from backbones.errors import Unavailable, UserError, nearest
 
-__all__ = ["UserError", "nearest"]
+__all__ = ["Unavailable", "UserError", "nearest"]

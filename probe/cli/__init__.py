@@ -18,6 +18,7 @@ import click
 
 from probe.cli import listings
 from probe.cli.errors import Commands
+from probe.cli.on_runs import evaluate, predict
 from probe.cli.options import (
     GROUPS_HELP,
     cache_option,
@@ -28,6 +29,7 @@ from probe.cli.options import (
     recipe_from,
     world_options,
 )
+from probe.errors import UserError
 from probe.system.safe_text import printable
 from probe.system.world import rank
 from probe.train.parallel.launch import World, launch
@@ -86,29 +88,8 @@ def run(
         terminal.show(finished.result, str(finished.folder), method=naming.method(recipe))
 
 
-@main.command()
-@click.argument("run_folder", type=click.Path(path_type=Path))
-@click.argument("images", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Number of classes to print for each image.",
-)
-@json_flag
-def predict(run_folder: Path, images: tuple[Path, ...], top: int, as_json: bool) -> None:
-    """Classify images with the head that a run saved."""
-    from probe.report.text.format import percent
-    from probe.runs.predict import predict as classify
-
-    predicted = classify(run_folder, images, top=top)
-
-    def lines(row: dict[str, Any]) -> list[str]:
-        found = (f"  {percent(c['probability']):>5} %  {c['name']}" for c in row["classes"])
-        return [row["image"], *found]
-
-    say(predicted, as_json, (line for row in predicted for line in lines(row)))
+main.add_command(predict)
+main.add_command(evaluate)
 
 
 @main.command()
@@ -227,35 +208,39 @@ def improve(
 
 @main.command()
 @recipe_flags
+@click.option("--to", "kind", type=click.Choice(["parquet", "npy"]), help="Also write them as such files.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of these files; default: features/NAME.")
 @cache_option
 @world_options
 @json_flag
 def extract(
-    words: tuple[str, ...], cache: Path | None, world: World | None, as_json: bool, **flags: Any
+    words: tuple[str, ...],
+    kind: str | None,
+    out: Path | None,
+    cache: Path | None,
+    world: World | None,
+    as_json: bool,
+    **flags: Any,
 ) -> None:
-    """Extract features into the cache, without probing."""
+    """Extract features into the cache, without probing.
+
+    \b
+    probe extract --backbone clip-rn50 --data food101 --to parquet
+    """
+    if out is not None and kind is None:
+        raise UserError("--out is where files of features go; say which with --to parquet or --to npy")
     recipe = recipe_from(words, flags)
     if world is not None:
         sys.exit(launch(world, sys.argv[1:]))
-    from probe.runs.inputs import gather
+    from probe.runs.extract import extract as extract_features
 
-    rows = [
-        {
-            "split": split,
-            "view": view.name,
-            "rows": len(f.y),
-            "dim": f.X.shape[1],
-            "cached": f.cached,
-            "seconds": f.seconds,
-        }
-        for view, sets in gather(recipe, cache=cache).by_view.items()
-        for split, f in sets.items()
-    ]
+    rows = extract_features(recipe, cache=cache, kind=kind, out=out)
 
     def line(row: dict[str, Any]) -> str:
         speed = f"{row['rows'] / max(row['seconds'], 1e-9):,.0f} images/s"
         how = "cached" if row["cached"] else speed
-        return f"{row['split']:6} {row['view']:8} {row['rows']:>9,} x {row['dim']}  {how}"
+        where = f"  {row['file']}" if "file" in row else ""
+        return f"{row['split']:6} {row['view']:8} {row['rows']:>9,} x {row['dim']}  {how}{where}"
 
     if rank() == 0:
         say(rows, as_json, map(line, rows))

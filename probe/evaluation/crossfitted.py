@@ -16,7 +16,6 @@ Where n x K probabilities would exceed `BUDGET`, the last column is replaced by 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from probe.system import class_columns
 from probe.system.atomic import write_atomic
 
 FILE = "crossfit.parquet"
@@ -135,12 +135,12 @@ def write(path: Path, said: Crossfitted, ids: Sequence[str], class_names: Sequen
         columns["probabilities"] = _lists(said.probability)
     else:
         columns |= {"top_classes": _lists(said.classes), "top_probabilities": _lists(said.probability)}
-    about = {
-        "class_names": json.dumps(list(class_names)),
-        "entries": "all" if said.classes is None else "top",
-    }
+    entries = "all" if said.classes is None else "top"
+    table = class_columns.named(
+        pa.table(columns), class_names, ("label_index", "top_classes"), entries=entries
+    )
     buffer = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns).replace_schema_metadata(about), buffer, compression="zstd")
+    pq.write_table(table, buffer, compression="zstd")
     write_atomic(path, buffer.getvalue().to_pybytes())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch.nn import functional as F
 
 from probe.errors import UserError
 from probe.evaluation.summary import MethodOutcome
-from probe.system import checksums, safe_parquet
+from probe.system import checksums, class_columns, safe_parquet
 from probe.system.atomic import write_atomic
 
 FILE = "predictions.parquet"
@@ -73,7 +72,7 @@ def write(
     labels: NDArray[np.int64],
     class_names: Sequence[str],
 ) -> None:
-    """Write one row per image, method and seed."""
+    """Write one row per image, method and seed; `datasets.load_dataset` shows the names of the classes."""
     tables = [
         pa.table(
             {
@@ -89,7 +88,7 @@ def write(
         )
         for p in predictions
     ]
-    table = pa.concat_tables(tables).replace_schema_metadata({"class_names": json.dumps(list(class_names))})
+    table = class_columns.named(pa.concat_tables(tables), class_names, ("label", "prediction", "top5"))
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="zstd")
     write_atomic(path, buffer.getvalue().to_pybytes())

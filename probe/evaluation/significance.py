@@ -42,7 +42,7 @@ The p-value is the level at which the interval begins to contain 0, so the two n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -68,6 +68,7 @@ class Scale:
 
 ACCURACY = Scale(0.0, 1.0, 2.0)
 GAIN = Scale(-1.0, 1.0, 1.0)
+SIDE = Scale(0.0, 1.0, 1.0)  # one of two accuracies whose difference is asked for
 
 
 @dataclass(frozen=True)
@@ -202,20 +203,49 @@ def estimates(m: ClassMoments, weights: Floats) -> Estimates:
     images = (w**2 * variance / n).sum(axis=1)
     interaction = (w**2 * m.interaction / (np.maximum(m.n, 1) * seeds)).sum(axis=1)
     mean = w @ m.mean
-    step = np.where(used, w / np.maximum(m.n, 1), np.inf).min(axis=1)  # one image's part of a seed's mean
-    rounding = np.minimum(step**2 / (12 * seeds), interaction)
-    by_seed = w @ m.by_seed.T  # M x S
-    between = by_seed.var(axis=1, ddof=1) / seeds if seeds > 1 else np.zeros(len(w))
     return Estimates(
         mean=mean,
         center=mean + (w * shift).sum(axis=1),
         images=images,
-        between=between + rounding,
+        between=_between(m, w, interaction),
         interaction=np.minimum(interaction, images),
         curvature=ratio * (w**2 / n).sum(axis=1) if m.scale == GAIN else np.zeros(len(w)),
         seeds=seeds,
         scale=m.scale,
     )
+
+
+def differences(m: ClassMoments, first: Floats, second: Floats) -> Estimates:
+    """Accuracy of `first` minus that of `second` (M x K weights each), which share no images in any row.
+
+    The images of the two sides are independent, so what they add to the variance adds up, each side with one
+    correct and one wrong pseudo-image (Agresti and Caffo 2000). Seeds are shared: a seed that is better at
+    both sides leaves their difference as it is, so `between` is that of the seeds' differences.
+    """
+    side = replace(m, scale=SIDE)
+    a, b = estimates(side, first), estimates(side, second)
+    signed = np.where(m.n > 0, first - second, 0.0)
+    interaction = a.interaction + b.interaction
+    return Estimates(
+        mean=a.mean - b.mean,
+        center=a.center - b.center,
+        images=a.images + b.images,
+        between=_between(m, signed, interaction),
+        interaction=interaction,
+        curvature=np.zeros(len(first)),
+        seeds=a.seeds,
+        scale=GAIN,
+    )
+
+
+def _between(m: ClassMoments, w: Floats, interaction: Floats) -> Floats:
+    """M: the variance of the seeds' statistics over their number, and of rounding them to whole images."""
+    seeds = len(m.by_seed)
+    part = np.where(w != 0, np.abs(w) / np.maximum(m.n, 1), np.inf)  # one image's part of a seed's mean
+    rounding = np.minimum(part.min(axis=1) ** 2 / (12 * seeds), interaction)
+    by_seed = w @ m.by_seed.T  # M x S
+    between = by_seed.var(axis=1, ddof=1) / seeds if seeds > 1 else np.zeros(len(w))
+    return np.asarray(between + rounding)
 
 
 def _averaging(m: ClassMoments, used: NDArray[np.bool_]) -> Floats:

@@ -13,6 +13,10 @@ from probe.errors import UserError
 from probe.features.matrix import Matrix, SideBySide
 
 if TYPE_CHECKING:
+    import datasets
+    import pandas
+    import pyarrow
+
     from probe.core.class_stats import ClassStats
 
 
@@ -57,6 +61,44 @@ class FeatureSet:
         return replace(
             self, X=self.X.view(rows), y=self.y[rows], ids=[self.ids[i] for i in rows.tolist()], skipped=[]
         )
+
+    def to_arrow(self, start: int = 0, stop: int | None = None) -> pyarrow.Table:
+        """Rows `start` to `stop` (None: the end): `id`, `label` with the classes' names, `features`."""
+        import pyarrow as pa
+
+        from probe.system import class_columns
+
+        rows = slice(start, stop)
+        block = self.X[rows].numpy()
+        table = pa.table(
+            {
+                "id": pa.array(self.ids[rows], pa.string()),
+                "label": pa.array(self.y[rows]),
+                "features": pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), self.X.shape[1]),
+            }
+        )
+        return class_columns.named(table, self.class_names, ("label",))
+
+    def to_dataset(self) -> datasets.Dataset:
+        """A `datasets.Dataset`, in memory, with the columns `id`, `label` (a ClassLabel) and `features`.
+
+        >>> f.to_dataset().with_format("torch")[:8]["features"]
+        """
+        from datasets import Dataset
+
+        return Dataset(self.to_arrow())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A `pandas.DataFrame`, in memory: indexed by `id`; `label`, a category, and f0, f1, ... (float32).
+
+        >>> f.to_pandas().groupby("label", observed=True).mean()
+        """
+        import pandas as pd
+
+        names = [f"f{i}" for i in range(self.X.shape[1])]
+        frame = pd.DataFrame(np.asarray(self.X), index=pd.Index(self.ids, name="id"), columns=names)
+        frame.insert(0, "label", pd.Categorical.from_codes(self.y, categories=list(self.class_names)))
+        return frame
 
 
 def side_by_side(parts: Sequence[FeatureSet]) -> FeatureSet:

@@ -40,12 +40,15 @@ def make(
     num_classes: int,
     class_counts: Any = None,
     stats: ClassStats | None = None,
+    group_counts: Any = None,
     **params: Any,
 ) -> Loss:
     """The loss of that name; unknown names and parameters are errors that list the nearest ones.
 
     `class_counts` are the K training counts, for losses that need them. `stats` are exact class statistics
-    of the training features, for losses that use them; they are then constants.
+    of the training features, for losses that use them; they are then constants. `group_counts` are the
+    training counts of G groups that are not the classes: a loss that can acts on those instead, and is told
+    those of each batch (`see_groups`).
 
     >>> make("la", num_classes=3, class_counts=[500, 50, 5], tau=1.5)
     """
@@ -55,6 +58,9 @@ def make(
     from probe.losses.base import ClassInfo
 
     classes = ClassInfo.of(spec, num_classes, class_counts, stats)
+    if group_counts is not None:
+        catalogue.check_groups(name)
+        classes = classes.grouped(group_counts)
     return _class_of(spec)(classes, **resolved)
 
 

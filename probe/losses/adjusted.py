@@ -55,8 +55,18 @@ class ClassBalanced(AdjustedCrossEntropy):
     """Cross-entropy weighted by the effective number of each class's samples (Cui et al. 2019)."""
 
     def __init__(self, classes: ClassInfo, *, beta: float = 0.9999) -> None:
-        weight = effective_weights(classes.required_counts, beta)
-        super().__init__(classes, ClassAdjustment(weight=weight))
+        counts = classes.required_counts if classes.group_counts is None else classes.group_counts
+        super().__init__(classes, ClassAdjustment(weight=effective_weights(counts, beta)))
+
+    def adjustment(self) -> ClassAdjustment | None:  # type: ignore[override] # None: weights of samples
+        return None if self.grouped else super().adjustment()
+
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        if not self.grouped:
+            return super().losses(logits, targets)
+        assert self.weight is not None
+        losses, _ = ClassAdjustment().losses(logits, targets)
+        return losses, self.weight.to(losses)[self.group_of(targets)]
 
 
 class LogitAdjustment(AdjustedCrossEntropy):

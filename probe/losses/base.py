@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,6 +29,9 @@ class ClassInfo:
     num_classes: int
     counts: Tensor | None  # K, float64; an empty class counts as one sample: nothing becomes infinite
     stats: ClassStats | None
+    group_counts: Tensor | None = (
+        None  # G, float64, all positive: it acts on these groups, not on the classes
+    )
 
     @classmethod
     def of(cls, spec: LossSpec, num_classes: int, counts: Any, stats: ClassStats | None) -> ClassInfo:
@@ -47,6 +50,20 @@ class ClassInfo:
                 raise UserError("class_counts must be non-negative, and not all zero")
             counts = filled_counts(counts)
         return cls(spec, num_classes, counts, stats)
+
+    def grouped(self, counts: Any) -> ClassInfo:
+        """The same for a loss that acts on G groups with these counts of training samples."""
+        found = torch.as_tensor(counts, dtype=torch.float64, device="cpu")
+        if found.ndim != 1 or len(found) < 2 or not bool((found > 0).all()):
+            raise UserError(f"{self.spec.name}: group_counts must be at least 2 positive numbers")
+        return replace(self, group_counts=found)
+
+    @property
+    def acted_on(self) -> tuple[int, Tensor | None]:
+        """How many groups the loss acts on, and their counts: the classes', unless it is `grouped`."""
+        if self.group_counts is not None:
+            return len(self.group_counts), self.group_counts
+        return self.num_classes, self.counts
 
     @property
     def required_counts(self) -> Tensor:
@@ -119,6 +136,8 @@ class Loss(StatisticsModule, ABC):
         self.strength = 1.0  # of its own term, beside cross-entropy
         # K weights of the samples' losses by their class, which a method sets; terms beside them keep theirs
         self.class_weights: Tensor | None = None
+        self.grouped = classes.group_counts is not None
+        self._batch_groups: Tensor | None = None
         self._calls = 0
 
     @property
@@ -131,6 +150,19 @@ class Loss(StatisticsModule, ABC):
         self._check(logits, targets, features)
         with torch.autocast(logits.device.type, enabled=False):
             return self.compute(_full(logits), targets, None if features is None else _full(features))
+
+    def see_groups(self, groups: Tensor | None) -> None:
+        """The n groups of the samples that the next call is about; a training gives them with each batch."""
+        self._batch_groups = groups
+
+    def group_of(self, targets: Tensor) -> Tensor:
+        """n: what each sample is weighted as, its group where the loss is `grouped`, else its class."""
+        if not self.grouped:
+            return targets
+        groups = self._batch_groups
+        if groups is None or groups.shape != targets.shape:
+            raise UserError(f"{self.name} acts on groups: call see_groups with those of the batch first")
+        return groups.to(targets.device)
 
     @abstractmethod
     def compute(self, logits: Tensor, targets: Tensor, features: Tensor | None) -> Tensor:

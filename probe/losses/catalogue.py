@@ -58,7 +58,7 @@ LOSSES: tuple[LossSpec, ...] = (
     LossSpec(
         "cb", "class-balanced weights", CUI19, "adjusted:ClassBalanced",
         (BETA,),
-        needs=("counts",), frozen="exact", why="weighted logistic regression",
+        needs=("counts",), frozen="exact", why="weighted logistic regression", groups=True,
         balanced="exactly cross-entropy", soft_targets=True,
     ),
     LossSpec(
@@ -256,7 +256,7 @@ LOSSES: tuple[LossSpec, ...] = (
             Parameter("sharpness", 16.0, "exact solver: the maximum is smoothed within log(K) / sharpness",
                       0.001),
         ),
-        frozen="exact", why="convex: the smoothed maximum of the class losses",
+        frozen="exact", why="convex: the smoothed maximum of the class losses", groups=True,
         balanced="not cross-entropy: it follows the worst class",
     ),
     LossSpec(
@@ -271,7 +271,7 @@ LOSSES: tuple[LossSpec, ...] = (
                       choices=("linear", "cosine", "constant")),
             Parameter("project", True, "keep the weights on the simplex"),
         ),
-        why="acts; convex only while the weights stay positive",
+        why="acts; convex only while the weights stay positive", groups=True,
         balanced="not cross-entropy: it follows the harder classes",
     ),
 )
@@ -331,6 +331,14 @@ def info(name: str) -> LossSpec:
             raise UserError(f'there is no loss "{name}"{nearest(name, names())}')
         _ADDED[name] = found
     return _BUILT_IN.get(name) or _ADDED[name]
+
+
+def check_groups(name: str) -> None:
+    """Refuse a loss, or a method, that cannot act on groups that are not the classes."""
+    acting = [spec.name for spec in _BUILT_IN.values() if spec.groups]
+    if not (is_known(name) and info(name).groups):
+        why = "it finds its images by their errors" if name == "jtt" else "it acts on classes"
+        raise UserError(f"{name} takes no method.groups: {why}; {', '.join(acting)} act on groups")
 
 
 def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The classes as adversary: weights q on the simplex that follow the worse classes.
+"""The classes, or other groups, as adversary: weights q on the simplex that follow the worse ones.
 
 Both losses are sum_k q_k L_k with q constant, L_k the batch's mean cross-entropy of class k (0 for a class
-that the batch does not hold, whose weight then stays as it is).
+that the batch does not hold, whose weight then stays as it is). Where it is told of groups (`see_groups`),
+k runs over those.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class ClassWeighted(Loss, ABC):
 
     def __init__(self, classes: ClassInfo) -> None:
         super().__init__(classes)
-        k = classes.num_classes
-        self.register_buffer("weights", torch.full((k,), 1 / k))
+        self.num_groups, _ = classes.acted_on
+        self.register_buffer("weights", torch.full((self.num_groups,), 1 / self.num_groups))
 
     def follow(self, dtype: torch.dtype) -> None:
         before = self.weights.dtype
@@ -69,8 +70,9 @@ class ClassWeighted(Loss, ABC):
     def class_sums(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Summed cross-entropy and number of the samples of each class (K each)."""
         losses = F.cross_entropy(logits, targets, reduction="none")
-        sums = losses.new_zeros(self.num_classes).index_add(0, targets, losses)
-        return sums, torch.zeros_like(sums).index_add(0, targets, torch.ones_like(losses))
+        groups = self.group_of(targets)
+        sums = losses.new_zeros(self.num_groups).index_add(0, groups, losses)
+        return sums, torch.zeros_like(sums).index_add(0, groups, torch.ones_like(losses))
 
 
 class DRO(ClassWeighted):
@@ -88,18 +90,19 @@ class DRO(ClassWeighted):
     ) -> None:
         super().__init__(classes)
         self.eta, self.sharpness = eta, sharpness
-        if adjustment and classes.counts is None:
+        _, known = classes.acted_on
+        if adjustment and known is None:
             raise UserError(f"{self.name}: an adjustment other than 0 needs class_counts")
-        counts = torch.ones(classes.num_classes) if classes.counts is None else classes.counts
+        counts = torch.ones(self.num_groups) if known is None else known
         self.register_buffer("offset", adjustment / counts.sqrt(), persistent=False)
-        self.register_buffer("size", classes.counts, persistent=False)
+        self.register_buffer("size", known, persistent=False)
 
     def adjustment(self) -> ClassAdjustment | None:
         """The convex problem for the present weights: sum_k q_k L_k as weighted samples, v_k = q_k N / n_k.
 
         At first all classes weigh the same; `probe.probing.robust.settle` moves q to where it belongs.
         """
-        if self.size is None:
+        if self.size is None or self.grouped:  # the solver then weights samples: `probe.probing.grouped`
             return None
         share = self.size.to(self.weights) / self.size.sum()
         return ClassAdjustment(weight=self.weights / share.clamp(min=torch.finfo(share.dtype).tiny))
@@ -155,7 +158,7 @@ class FairDRO(ClassWeighted):
         self.rho, self.every, self.schedule, self.project = rho, every, schedule, project
         self.asks_for_pass = every == "pass"
         self.step = 1.0
-        k = classes.num_classes
+        k = self.num_groups
         self.register_buffer("latest", torch.zeros(k))
         self.register_buffer("known", torch.zeros(k, dtype=torch.bool))
         self.register_buffer("epoch_sums", torch.zeros(k))

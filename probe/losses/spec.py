@@ -89,6 +89,7 @@ class LossSpec:
     balanced: str = "unchanged: it uses no counts"  # what it becomes when all classes have one size
     soft_targets: bool = False  # accepts N x K probabilities (Mixup, CutMix)
     owns_head: bool = False  # is the classifier a part of the loss?
+    groups: bool = False  # can it act on groups that are not the classes? See `Loss.see_groups`
     fixed_head: bool = False  # is it for class vectors that are not trained (a simplex, head "etf")?
     version: int = 1  # of the meaning of its defaults: a stored run of another one is not reused
 

@@ -47,13 +47,15 @@ def make(
     dim: int | None = None,
     whole_set: bool = False,
     scratch: bool = False,
+    group_counts: Any = None,
 ) -> Method:
     """The method of that name around its loss.
 
     `class_counts` are the K training counts, `stats` exact class statistics, both for losses that use them;
     `dim` is the feature size D, for losses with parameters of their own. `whole_set`: the loss has its
     defaults for statistics of the whole training set, which a training gives it (`Method.prepare`).
-    `scratch`: it has those for networks from scratch.
+    `scratch`: it has those for networks from scratch. `group_counts` are those of groups that are not the
+    classes, for a loss that acts on them.
     """
     name, params = _taken_apart(name, params)
     _, (loss_name, given) = catalogue.given_to(name, params)
@@ -61,7 +63,12 @@ def make(
     if (wanted := losses.info(loss_name).unfilled(FEATURE_SIZE, loss_params)) is not None:
         loss_params[wanted] = dim
     loss = losses.make(
-        loss_name, num_classes=num_classes, class_counts=class_counts, stats=stats, **loss_params
+        loss_name,
+        num_classes=num_classes,
+        class_counts=class_counts,
+        stats=stats,
+        group_counts=group_counts,
+        **loss_params,
     )
     return around(loss, name, params, class_counts=class_counts)
 

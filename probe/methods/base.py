@@ -123,6 +123,7 @@ class Method(nn.Module):
     def objective(self, network: NetworkLike, batch: BatchLike) -> Tensor:
         """Forward pass and loss: a scalar, the mean over the batch of all processes (`core.collectives`)."""
         scores, features = network.parts(batch.inputs, self.takes)
+        self.loss.see_groups(batch.groups)
         if batch.mixed is not None and not self.loss.spec.soft_targets:
             return self.loss.mixed(scores, *batch.mixed, batch.share, features)
         return self.loss(scores, batch.targets, features)
@@ -139,4 +140,5 @@ class Method(nn.Module):
     def end_epoch(self, epoch: int, training: TrainingLike) -> None:
         """Called after an epoch's last step, before validation."""
         if self.loss.asks_for_pass:
+            self.loss.see_groups(training.groups)
             self.loss.see_all(training.training_logits(), torch.as_tensor(np.array(training.labels)))

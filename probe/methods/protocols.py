@@ -56,6 +56,10 @@ class BatchLike(Protocol):
         """n labels of each image, and of the one mixed into it (Mixup, CutMix); None: nothing was mixed."""
 
     @property
+    def groups(self) -> Tensor | None:
+        """n groups that the loss acts on; None: it acts on the classes."""
+
+    @property
     def share(self) -> Tensor:
         """What part of a mixed image is the first one; the same on all processes."""
 
@@ -101,6 +105,10 @@ class TrainingLike(Protocol):
     @property
     def labels(self) -> NDArray[np.int64]:
         """The N labels of the training set."""
+
+    @property
+    def groups(self) -> Tensor | None:
+        """The N groups of the training set that the loss acts on; None: it acts on the classes."""
 
     def training_logits(self) -> Tensor:
         """N x K logits of the training set, without augmentation, on the CPU."""

@@ -33,7 +33,11 @@ def points(method: MethodConfig) -> list[MethodConfig]:
     if (number := prod(map(len, ranges.values()))) > MOST:
         raise UserError(f"{method.name}: its ranges have {number} combinations; give at most {MOST}")
     return [
-        MethodConfig(name=method.name, **_placed(method.params, dict(zip(ranges, values, strict=True))))
+        MethodConfig(
+            name=method.name,
+            groups=method.groups,
+            **_placed(method.params, dict(zip(ranges, values, strict=True))),
+        )
         for values in product(*ranges.values())
     ]
 

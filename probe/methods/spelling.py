@@ -14,6 +14,8 @@ from probe.methods.catalogue import INNER, info, wraps
 from probe.methods.second_stage_rows import FIRST
 from probe.methods.spec import LOSS
 
+GROUPS = "groups"  # the key of a method that is no parameter of its own
+
 
 def spelled(content: Mapping[str, Any]) -> str:
     """The one way to write a method: the loss inside it first, then the given parameters by name.
@@ -22,6 +24,8 @@ def spelled(content: Mapping[str, Any]) -> str:
     'drw(ldam, after=0.7)'
     """
     given = {key: value for key, value in content.items() if key not in ("name", INNER)}
+    if given.get(GROUPS) == "class":  # what every method acts on, unless it is said
+        del given[GROUPS]
     if given.get(FIRST.name) is not None:  # a run is known by the name of its folder
         given[FIRST.name] = str(given[FIRST.name]).rstrip("/").rpartition("/")[2]
     arguments = [f"{key}={_shown(given[key])}" for key in sorted(given)]

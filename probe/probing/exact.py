@@ -21,7 +21,7 @@ from probe.errors import UserError, nearest
 from probe.heads.fitted import FittedHead
 from probe.losses.base import Loss
 from probe.losses.spec import HELD_OUT_FREQUENCY
-from probe.probing import robust
+from probe.probing import grouped, robust
 from probe.probing.crossfit import PLAIN, effective_frequency
 from probe.probing.problem import Fit, ProbeProblem, take_rows
 from probe.probing.select_l2 import logistic_path, select_l2
@@ -76,6 +76,9 @@ def fit_selected(
 def _lbfgs(
     problem: ProbeProblem, method: LossSettings, solver: SolverSettings, holdout: NDArray[np.int64]
 ) -> Fit:
+    if problem.groups is not None and losses.info(method.name).groups:
+        solution, record, loss = grouped.fit(problem, method, solver, holdout)
+        return Fit(linear_head(problem, solution), record, loss)
     method = with_frequency(problem, method, solver, holdout)
     path = logistic_path(problem, lambda rows: problem.loss(method, rows))
     record = select_l2(problem, solver, holdout, path)

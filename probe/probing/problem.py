@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from probe.heads.fitted import FittedHead
 from probe.losses.base import Loss
 from probe.probing.settings import LossSettings
 from probe.solve.basis import Basis
+
+if TYPE_CHECKING:
+    from probe.data.attribute import SampleGroups
 
 Features = Tensor | FeatureMatrix  # N x D: in memory, or on disk
 
@@ -52,6 +55,7 @@ class ProbeProblem:
     # T n x D: the views that predictions are averaged over, stacked alike; None: those that are learnt from
     tested: Features | None = None
     balance: Scaling = NEUTRAL  # that parts side by side have been given equal variance by
+    groups: SampleGroups | None = None  # of the n images, that the method acts on; None: on the classes
 
     @property
     def num_classes(self) -> int:
@@ -103,6 +107,7 @@ class ProbeProblem:
             sample_weight=None if self.sample_weight is None else self.sample_weight[rows],
             ids=self.names(images),
             tested=tested,
+            groups=None if self.groups is None else self.groups.only(images),
         )
 
     def weighted(self, weight: NDArray[np.floating]) -> ProbeProblem:
@@ -160,8 +165,16 @@ class ProbeProblem:
             stats = replace(stats, count=stats.count / self.views)
         counts = np.bincount(y, minlength=self.num_classes) // self.views
         return losses.make(
-            method.name, num_classes=self.num_classes, class_counts=counts, stats=stats, **params
+            method.name,
+            num_classes=self.num_classes,
+            class_counts=counts,
+            stats=stats,
+            group_counts=self.groups.counts(self._images_of(rows)) if self.groups and spec.groups else None,
+            **params,
         )
+
+    def _images_of(self, rows: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+        return None if rows is None else np.unique(rows % self.images)
 
 
 def stacked(images: NDArray[np.int64], of: int, views: int) -> NDArray[np.int64]:

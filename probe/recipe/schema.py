@@ -117,6 +117,7 @@ class DataConfig(Section):
     draw: int = Field(0, ge=0)  # which shots: 0, 1, ... are different images
     # test images with several right answers: ImageNet's real.json, or a mapping of ids to class numbers
     real_labels: str | None = None
+    attribute: str | None = None  # a column that groups images (camera, hospital); results show its values
     imbalance: float | None = Field(None, ge=1)  # make it long-tailed: largest class / smallest class
     profile: Literal["exp", "step"] = "exp"  # how a long tail falls
     val_fraction: float = Field(0.2, gt=0, lt=1)  # held out from train without an official split
@@ -154,6 +155,8 @@ class MethodConfig(Section):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str = "erm"  # see `probe methods`; every other key is a parameter of the method
+    # what robust and re-weighting methods act on: the classes, the values of data.attribute, or both together
+    groups: Literal["class", "attribute", "both"] = "class"
 
     @model_validator(mode="before")
     @classmethod
@@ -163,7 +166,7 @@ class MethodConfig(Section):
 
     @property
     def params(self) -> dict[str, Any]:
-        """Every key but the name."""
+        """Every key but the name and the groups."""
         return dict(self.model_extra or {})
 
 
@@ -206,6 +209,8 @@ LATER: dict[str, Any] = {
     "data.shots": None,
     "data.draw": 0,
     "data.real_labels": None,
+    "data.attribute": None,
+    "method.groups": "class",
     "features.views": "center",
     "features.test_views": "auto",
     "train.whiten": True,

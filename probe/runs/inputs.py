@@ -22,6 +22,9 @@ from probe import data, features
 from probe.core import scaling
 from probe.core.scaling import FeatureMatrix, Scaling
 from probe.data import Dataset, duplicates
+from probe.data.attribute import Attribute, SampleGroups
+from probe.data.attribute import groups as sample_groups
+from probe.data.attribute import read as read_attribute
 from probe.errors import UserError
 from probe.evaluation.several_labels import SeveralLabels
 from probe.evaluation.several_labels import read as read_labels
@@ -31,7 +34,7 @@ from probe.features.views import CENTER, View
 from probe.probing.problem import ProbeProblem
 from probe.probing.zero_shot import text_classifier
 from probe.recipe import PartConfig, Recipe
-from probe.runs import first_stage, groups
+from probe.runs import first_stage, groups, unavailable
 from probe.runs.first_stage import FirstStage
 from probe.system import world
 
@@ -54,6 +57,7 @@ class RunInputs:
     averaged_views: tuple[View, ...] = (CENTER,)  # of which predictions are made
     first: FirstStage | None = None  # the run whose encoder gives the features
     several_labels: SeveralLabels | None = None  # further right answers of test images
+    attribute: Attribute | None = None  # a column that splits the images into groups
 
     @property
     def backbone(self) -> AnyBackbone:
@@ -115,6 +119,12 @@ class RunInputs:
         return np.concatenate([f.y for f in self.training])
 
     @property
+    def training_values(self) -> NDArray[np.int64]:
+        """n: which value of the attribute each image of the training splits has."""
+        assert self.attribute is not None, "only asked for where there is one"
+        return np.concatenate([self.attribute.of(f.name, f.ids) for f in self.training])
+
+    @property
     def training_ids(self) -> list[str]:
         """The ids of the images of the training splits."""
         return [name for f in self.training for name in f.ids]
@@ -137,24 +147,25 @@ def device() -> str:
 def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
     """The data set that a recipe names."""
     d = recipe.data
-    return data.load(
-        d.name,
-        root=d.root,
-        list_files=d.list_files,
-        revision=d.revision,
-        config=d.config,
-        image=d.image,
-        label=d.label,
-        splits=d.splits,
-        subset=d.subset,
-        test_fraction=d.test_fraction,
-        val=d.val,
-        shots=d.shots,
-        draw=d.draw,
-        imbalance=d.imbalance,
-        profile=d.profile,
-        cache=cache,
-    )
+    with unavailable.told_together(recipe):
+        return data.load(
+            d.name,
+            root=d.root,
+            list_files=d.list_files,
+            revision=d.revision,
+            config=d.config,
+            image=d.image,
+            label=d.label,
+            splits=d.splits,
+            subset=d.subset,
+            test_fraction=d.test_fraction,
+            val=d.val,
+            shots=d.shots,
+            draw=d.draw,
+            imbalance=d.imbalance,
+            profile=d.profile,
+            cache=cache,
+        )
 
 
 def backbone_from_cache(
@@ -247,7 +258,7 @@ def _of_part(
         found = None if identity is None else _cached(recipe, identity, dataset, cache)
     if identity is not None and found is not None:
         return identity, found
-    with stage("backbone"):
+    with stage("backbone"), unavailable.told_together(recipe):
         backbone = load_backbone(recipe, part, cache)
     with stage("features"):
         return backbone, _extracted(recipe, backbone, dataset, cache)
@@ -272,8 +283,12 @@ def gather(
         first.check_data(dataset)
     first_stage.check_teacher(recipe, dataset)
     several = several_labels(recipe, dataset)
+    attribute = None
+    if recipe.data.attribute is not None:
+        attribute = read_attribute(dataset, recipe.data.attribute)
     given = groups.given(recipe.groups, dataset.class_names)  # refused now, not after minutes of extraction
-    with stage("backbone"):  # of all parts: a name that is unknown is refused before anything is extracted
+    # of all parts: a name that is unknown is refused before anything is extracted
+    with stage("backbone"), unavailable.told_together(recipe):
         known = [(part, backbone_from_cache(recipe, part, cache)) for part in recipe.backbone.parts]
     parts = [_of_part(recipe, part, identity, dataset, cache, stage) for part, identity in known]
     found = {
@@ -293,6 +308,7 @@ def gather(
         views.chosen(recipe.features.views_tested),
         first,
         several,
+        attribute,
     )
 
 
@@ -329,7 +345,16 @@ def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
         views=len(learnt),
         tested=None if averaged == learnt else _held(inputs.stack(averaged), balance),
         balance=balance,
+        groups=_groups(recipe, inputs),
     )
+
+
+def _groups(recipe: Recipe, inputs: RunInputs) -> SampleGroups | None:
+    """What the method acts on, where that is not the classes; of training images only."""
+    if recipe.method.groups == "class" or inputs.attribute is None:
+        return None
+    values = inputs.training_values
+    return sample_groups(recipe.method.groups, inputs.attribute, values, inputs.y, inputs.data.class_names)
 
 
 def _kind(recipe: Recipe, backbone: AnyBackbone) -> str:

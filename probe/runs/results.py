@@ -23,7 +23,7 @@ from probe.heads.fitted import FittedHead, OnScaled
 from probe.probing.post_hoc import calibration
 from probe.probing.problem import Fit, ProbeProblem
 from probe.report.text import format
-from probe.runs import reference
+from probe.runs import attribute_groups, reference
 from probe.runs.experiment import Experiment
 from probe.runs.metadata import describe, remarks_and_margins
 from probe.runs.reference import ERM, PROBE
@@ -49,6 +49,9 @@ def evaluate(e: Experiment, ranking: Ranking) -> dict[str, Any]:
         gain = result["stage"]["gain"]["overall"]
         against = f"{format.gained(gain)} points ({format.gain_interval(gain['ci'])})"
         result["remarks"].append(f"overall against its first stage: {against}")
+    if (values := attribute_groups.block(e)) is not None:
+        result["attribute"] = values
+        result["remarks"] += [said for said in (attribute_groups.remark(e),) if said is not None]
     if e.inputs.several_labels is not None:
         result["real"] = _real(e, e.inputs.several_labels, ranking.groups)
         result["remarks"].append(several_labels.remark(result["real"]))

@@ -26,7 +26,15 @@ from probe.recipe import Recipe
 from probe.recipe.errors import check_all
 from probe.report.html import page, thumbnails
 from probe.report.text import data as data_text
-from probe.runs import class_ranking, look_first, reference, results, selecting, unused_settings
+from probe.runs import (
+    attribute_groups,
+    class_ranking,
+    look_first,
+    reference,
+    results,
+    selecting,
+    unused_settings,
+)
 from probe.runs.experiment import Experiment
 from probe.runs.folder import RunFolder
 from probe.runs.inputs import RunInputs, gather, load_data, pose
@@ -127,6 +135,7 @@ def check(strategy: Strategy) -> None:
             partial(reference.check, recipe),
             strategy.check,
             partial(one_backbone, recipe),
+            partial(attribute_groups.check, recipe),
             partial(unused_settings.check, recipe),
         ]
     )

@@ -107,6 +107,22 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 
 @contextmanager
+def staged_file(final: Path) -> Iterator[Path]:
+    """A temporary name for a file that is written in pieces: it becomes `final` when the block ends well."""
+    staged = temporary(final)
+    with named_failures(final):
+        make_folder(final.parent)
+        try:
+            yield staged
+            staged.replace(final)
+            flush_folder(final.parent)
+        finally:
+            with suppress(OSError):
+                staged.unlink(missing_ok=True)
+    _sweep(final)
+
+
+@contextmanager
 def staged_folder(final: Path) -> Iterator[Path]:
     """A temporary folder that becomes `final` when the block ends well, and vanishes when it does not.
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe import heads, methods
+from probe import heads, losses, methods
 from probe.errors import UserError
 from probe.heads import Head
 from probe.losses.base import Loss
@@ -24,6 +24,12 @@ from probe.train.seeding import derive_seed
 def check(method: MethodConfig, settings: TrainConfig) -> None:
     """Refuse at once what could only fail after minutes."""
     loss = methods.inner(method.name, method.params)
+    if method.groups != "class":
+        losses.catalogue.check_groups(method.name)
+        if settings.augment.mix != "none":
+            raise UserError(
+                "images that are mixed belong to no group: leave out method.groups or augment.mix"
+            )
     if loss.takes == "cosines" and settings.head == "linear":
         raise UserError(f"{method.name} works on cosines, and a linear head has none; use train.head=cosine")
     if loss.fixed_head and settings.head in ("linear", "cosine"):
@@ -86,9 +92,10 @@ def make_method(
     dim: int,
     loss: Loss | None = None,
     scratch: bool = False,
+    group_counts: NDArray[np.int64] | None = None,
 ) -> Method:
     """The method, with the class counts of the N labels it is trained on; around `loss`, if that is given.
-    `scratch`: with the defaults for networks from scratch.
+    `scratch`: with the defaults for networks from scratch. `group_counts` are those of groups to act on.
 
     Training takes the statistics that it starts from over its whole set (`probe.train.class_pass`).
     """
@@ -103,6 +110,7 @@ def make_method(
         dim=dim,
         whole_set=True,
         scratch=scratch,
+        group_counts=group_counts,
     )
 
 

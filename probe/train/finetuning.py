@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import backbones
 from probe import methods
 from probe.core.scaling import Scaling
-from probe.data import Dataset
+from probe.data import Dataset, attribute
 from probe.errors import UserError
 from probe.heads import Head, export
 from probe.heads.fitted import FittedHead
@@ -116,6 +116,7 @@ class FinetuneJob:
             workers=default_workers(device, processes) if s.workers is None else s.workers,
             device=device,
             channels_last=bool(s.channels_last),
+            groups=None if samples.groups is None else torch.from_numpy(samples.groups),
         )
 
     @property
@@ -179,6 +180,7 @@ def _job(
     for name in data.splits:
         data[name].fingerprint  # noqa: B018 - from here on every image that is read must be what was hashed
     samples = Samples.of(data, [name for name in data.splits if name != "test"], ids)
+    samples.groups = _groups(recipe, data, samples)
     everything = np.arange(len(samples))
     trained = np.setdiff1d(everything, held) if recipe.train.selects else everything
     family = family_defaults.family(backbone)
@@ -197,15 +199,26 @@ def _job(
     )
 
 
+def _groups(recipe: Recipe, data: Dataset, samples: Samples) -> NDArray[np.int64] | None:
+    """What the method acts on, where that is not the classes: the group of each sample."""
+    how, name = recipe.method.groups, recipe.data.attribute
+    if how == "class" or name is None:
+        return None
+    found = attribute.read(data, name)
+    values = samples.chosen(np.concatenate([found.of(split.name, split.ids) for split in samples.splits]))
+    return attribute.groups(how, found, values, samples.labels, data.class_names).of
+
+
 def _method(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] | None) -> Method:
     """The recipe's method, before it has built anything."""
-    recipe = job.recipe
+    recipe, groups = job.recipe, job.samples.groups
     method = make_method(
         _with_frequency(job, pose),
         num_classes=job.num_classes,
         labels=job.samples.labels[job.trained],
         dim=job.backbone.dim,
         scratch=job.from_scratch,
+        group_counts=None if groups is None else np.maximum(np.bincount(groups[job.trained]), 1),
     )
     method.loss.measures_frequency = recipe.train.selects and frequency.is_open(recipe.method)
     method.from_scratch = job.from_scratch

@@ -81,8 +81,10 @@ def _with_loss(method: MethodConfig, name: str, params: object) -> MethodConfig:
     """The same method with these parameters of its loss."""
     assert isinstance(params, dict)
     if name == method.name:
-        return MethodConfig(name=name, **params)
-    return MethodConfig(name=method.name, **{**method.params, INNER: {"name": name, **params}})
+        return MethodConfig(name=name, groups=method.groups, **params)
+    return MethodConfig(
+        name=method.name, groups=method.groups, **{**method.params, INNER: {"name": name, **params}}
+    )
 
 
 def measure(training: Training, stage: Stage, epoch: int) -> None:

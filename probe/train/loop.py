@@ -282,6 +282,11 @@ class Training:
         """The N labels of the training set."""
         return self.task.train.labels
 
+    @property
+    def groups(self) -> Tensor | None:
+        """The N groups of the training set that the loss acts on; None: it acts on the classes."""
+        return self.task.train.groups
+
     def training_logits(self) -> Tensor:
         """N x K logits of the training set (by averaged weights, where an average is kept)."""
         with self.state.averaged():

@@ -125,6 +125,7 @@ class SgdJob:
     X: Tensor | FeatureMatrix  # n x D: the rows that are trained on, as the exact solver sees them
     y: NDArray[np.int64]
     names: list[str]
+    groups: Tensor | None  # of these rows, that the loss acts on; None: on the classes
     loss: Loss  # the one inside the method
     method: Method
     head: Head
@@ -166,7 +167,10 @@ class SgdJob:
             white = _whitened(head, seen)
         if loss.spec.fixed_head:
             head.start_from_means(_class_means(seen, y, problem.num_classes))
-        built = (X, y, problem.names(kept), loss, method, head, conditioning, white, adjustment)
+        groups = None
+        if problem.groups is not None and loss.grouped:
+            groups = torch.from_numpy(problem.groups.of[kept % problem.images])
+        built = (X, y, problem.names(kept), groups, loss, method, head, conditioning, white, adjustment)
         return cls(problem, config, settings, held, seed, *built)
 
     def decay(self, l2: float | None) -> tuple[float, float]:
@@ -194,7 +198,7 @@ class SgdJob:
         task = Task(
             Network(nn.Identity(), self.head, NEUTRAL if in_memory else self.conditioning),
             self.method,
-            self._loader(self.X, self.y, self.names),
+            self._loader(self.X, self.y, self.names, self.groups),
             problem.num_classes,
             optimizer=s.optimizer or "sgd",
             epochs=s.epochs or EPOCHS,
@@ -231,10 +235,16 @@ class SgdJob:
         rows = stacked(self.held, problem.images, X.shape[0] // problem.images)
         return self._loader(take_rows(X, rows), problem.labels[rows % problem.images], problem.names(rows))
 
-    def _loader(self, X: Tensor | FeatureMatrix, y: NDArray[np.int64], names: list[str]) -> FeatureLoader:
+    def _loader(
+        self,
+        X: Tensor | FeatureMatrix,
+        y: NDArray[np.int64],
+        names: list[str],
+        groups: Tensor | None = None,
+    ) -> FeatureLoader:
         if isinstance(X, Tensor):
             X = self.conditioning(X) if self.whitening is None else self.whitening(X)
-        return FeatureLoader(X, y, names)
+        return FeatureLoader(X, y, names, groups)
 
     def fitted_head(self) -> FittedHead:
         """The trained head in the problem's coordinates."""

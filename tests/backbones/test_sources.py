@@ -52,7 +52,7 @@ def no_network(monkeypatch, tmp_path):
 def test_without_network_the_missing_file_and_the_way_out_are_told_within_seconds(no_network, name, wanted):
     start = time.monotonic()
     ways_out = r"--weights PATH \(weights=PATH in Python\)"
-    with pytest.raises(UserError, match=f"cannot reach {CLOSED}, and .*{wanted}.*{ways_out}"):
+    with pytest.raises(UserError, match=f"{wanted}.*, and cannot reach {CLOSED}.*{ways_out}"):
         backbones.load(name)
     assert time.monotonic() - start < 5
 
@@ -90,7 +90,7 @@ def test_offline_mode_is_respected(no_network, monkeypatch, how):
     else:
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub, "reachable", lambda url: pytest.fail("the network was asked"))
-    with pytest.raises(UserError, match=r"HF_HUB_OFFLINE is set, and the hub's cache lacks .*weights=PATH"):
+    with pytest.raises(UserError, match=r"the hub's cache lacks .*, and HF_HUB_OFFLINE is set.*weights=PATH"):
         backbones.load("resnet50")
 
 

@@ -111,7 +111,7 @@ def test_predict_prints_the_top_classes(colours, cache, tmp_path):
     (folder / "bad.png").write_text("no image")
     bad = invoke("predict", folder, folder / "bad.png")
     assert bad.exit_code == 2
-    assert "bad.png: not an image; fix it, or leave it out" in bad.output
+    assert "bad.png: not an image; fix it, or give --skip-bad-images" in bad.output
 
 
 def folder(root: Path, layout: dict[str, list[str]]) -> Path:

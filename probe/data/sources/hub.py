@@ -23,7 +23,7 @@ from probe.data.dataset import Split
 from probe.data.request import Request
 from probe.data.sources import kinds, readme_configs
 from probe.data.sources.split_files import check_complete, groups, tells_total
-from probe.errors import UserError
+from probe.errors import Unavailable, UserError
 from probe.system.atomic import write_atomic
 from probe.system.cache_dir import cache_root, check_owner
 from probe.system.sealed_json import sealed, unsealed
@@ -73,7 +73,7 @@ def fetch(repository: str, revision: str | None, ask: Request) -> tuple[Path, Co
             if cached
             else "is neither a folder here nor in the hub's cache"
         )
-        raise UserError(f"the data set {repository} {held}, and {why}; {LOCAL_COPY}")
+        raise Unavailable(f"the data set {repository} {held}", why, LOCAL_COPY)
     with hub.plain_errors(
         repository,
         kind="data set",

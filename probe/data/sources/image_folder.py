@@ -109,6 +109,11 @@ def has_splits(root: Path) -> bool:
     return any((root / word).is_dir() and class_folders(root / word) for word in split_names.WORDS["train"])
 
 
+def classes(name: str, root: Path, folder: Path, cache: str | Path | None = None) -> Split:
+    """A folder of class folders by itself, as a split called `name`; ids are paths from `root`."""
+    return _split(name, root, folder, folder, cache)
+
+
 def _split(name: str, root: Path, folder: Path, train: Path, cache: str | Path | None) -> Split:
     own, known = tuple(class_folders(folder)), tuple(class_folders(train))
     if not own:
@@ -122,7 +127,7 @@ def _split(name: str, root: Path, folder: Path, train: Path, cache: str | Path |
     for label, class_name in enumerate(class_names):
         before = len(files)
         if class_name in own:
-            files += (path.relative_to(root).as_posix() for path in _image_files(folder / class_name))
+            files += (path.relative_to(root).as_posix() for path in image_files(folder / class_name))
         if len(files) == before and not may_lack:
             raise UserError(f'class "{class_name}" has no images in {folder}; add some or remove the folder')
         labels += [label] * (len(files) - before)
@@ -157,7 +162,7 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _image_files(folder: Path, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Path]:
+def image_files(folder: Path, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[Path]:
     """Images below `folder`, sorted; links are followed, but never into a folder that we are in."""
     try:
         stat = folder.stat()
@@ -176,4 +181,4 @@ def _image_files(folder: Path, above: frozenset[tuple[int, int]] = frozenset()) 
         if entry.name.lower().endswith(EXTENSIONS) and not inner:
             yield Path(entry.path)
         elif inner:
-            yield from _image_files(Path(entry.path), above | {here})
+            yield from image_files(Path(entry.path), above | {here})

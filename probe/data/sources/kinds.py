@@ -94,6 +94,12 @@ def table_files(root: Path) -> dict[str, list[str]]:
     }
 
 
+def image_tables(root: Path) -> list[str]:
+    """The files of a folder that hold images, all of one kind; none where there are none."""
+    files = table_files(root)
+    return next((files[suffix] for suffix in IN_ONE if files.get(suffix)), [])
+
+
 def _files(root: Path, below: str, depth: int) -> Iterator[str]:
     try:
         with os.scandir(root / below) as entries:

@@ -16,7 +16,7 @@ from probe.errors import UserError
 from probe.report.charts import diagnostics as panels
 from probe.report.charts import results as charts
 from probe.report.charts.base import DARK, LIGHT, Chart, theme
-from probe.report.html import look_first, sections
+from probe.report.html import attribute, look_first, sections
 from probe.report.html.class_table import class_table
 from probe.report.html.markup import element, json_in_script, text
 from probe.system.atomic import write_atomic
@@ -54,6 +54,7 @@ def render(
             "Accuracy by class and group",
             "".join(figure(c) for c in results) + element("h3", "All groups") + sections.groups_table(result),
         ),
+        *attribute_section(result),
         *look_first_section(result, thumbnails),
         section("table", "All classes", class_table(result)),
     ]
@@ -66,6 +67,12 @@ def render(
     body.append(section("reproduce", "Reproduce", sections.reproduce(result)))
     shown = [*results, *diagnostics]
     return assemble(sections.title(result), sections.subtitle(result), body, shown, keep=keep)
+
+
+def attribute_section(result: Mapping[str, Any]) -> Iterable[str]:
+    """Groups that are not classes, where the run had an attribute."""
+    if (block := result.get("attribute")) is not None:
+        yield section("attribute", f"Accuracy by {block['name']}", attribute.content(block))
 
 
 def look_first_section(result: Mapping[str, Any], thumbnails: Mapping[str, str]) -> Iterable[str]:

@@ -11,7 +11,7 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from probe.report.text import format
+from probe.report.text import attribute, format
 from probe.report.text.format import percent, plural
 from probe.system.safe_text import printable
 
@@ -22,6 +22,7 @@ NAME = 32  # columns of a class name: two of them, with their numbers, fit in 80
 LOOK_FIRST = 5  # how many classes to look at first are shown
 REASON = 27  # columns of a class name beside a reason
 GROUP = 12  # columns of a group's name: with its gain and the verdict the line fits in 80
+GAPS = 6  # gaps between values of an attribute that are shown
 WIDTH = 80
 Line = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]  # label, accuracy with interval, gain
 STYLES = {"better": "bold green", "worse": "bold red", format.NO_CHANGE: "dim"}  # of verdicts
@@ -59,7 +60,8 @@ def sections(result: Mapping[str, Any], method: str | None = None) -> Iterator[R
     yield accuracies(result)
     yield BLANK
     yield from _by_count(result)
-    yield _extremes(result["test"]["by_class"])
+    yield from by_attribute(result)
+    yield extremes(result["test"]["by_class"])
     yield BLANK
     yield from look_first(result)
     if result.get("margins"):
@@ -114,6 +116,28 @@ def _by_count(result: Mapping[str, Any]) -> Iterator[RenderableType]:
             yield BLANK
 
 
+def by_attribute(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The values of an attribute, the gaps between them and the worst class and value."""
+    if (block := result.get("attribute")) is None:
+        return
+    versus, test = block.get("versus"), block["test"]
+    gains = versus["gain"] if versus else {}
+    known = [row for row in test["values"] if row["accuracy"] is not None]
+    rows: list[Line] = [
+        (f"{plain(row['value'], GROUP)} ({row['n']:,})", row, gains.get(row["value"])) for row in known
+    ]
+    how = (result.get("versus") or {}).get("how")
+    yield _accuracy_table(plain(f"by {block['name']}", GROUP + 8), rows, versus and {**versus, "how": how})
+    yield BLANK
+    said = [attribute.gap(row) for row in test["gaps"][:GAPS]]
+    if len(test["gaps"]) > GAPS:
+        said.append(f"{len(test['gaps']) - GAPS} more gaps are on the page")
+    for line in [*said, attribute.worst(test)]:
+        if line is not None:
+            yield Text(printable(line))
+    yield BLANK
+
+
 def _group_rows(groups: Mapping[str, Any], gains: Mapping[str, Any]) -> list[Line]:
     """A line for each group that has a test image."""
     return [
@@ -149,7 +173,7 @@ def _table(*columns: str, first: JustifyMethod) -> Table:
     return table
 
 
-def _extremes(by_class: list[dict[str, Any]]) -> Table:
+def extremes(by_class: list[dict[str, Any]]) -> Table:
     known = sorted((row for row in by_class if row["n"]), key=lambda row: row["accuracy"])
     table = _table("%", first="right")
     table.add_column("worst classes", no_wrap=True)

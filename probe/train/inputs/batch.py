@@ -16,6 +16,7 @@ class Batch:
     targets: Tensor  # n labels, or n x K probabilities (Mixup, CutMix)
     index: Tensor  # n row numbers of the training set, on the CPU
     mixed: tuple[Tensor, Tensor] | None = None  # n labels of each image, and of the one mixed into it
+    groups: Tensor | None = None  # n: what a method acts on, where that is not the classes; on the CPU
 
     @property
     def inputs(self) -> Tensor:

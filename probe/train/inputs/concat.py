@@ -17,7 +17,9 @@ Indices = NDArray[np.int64]
 class Samples:
     """`samples[i]` is (image, label), as in a split; rows are numbered over the splits in their order."""
 
-    def __init__(self, splits: Sequence[LabelledImages], rows: Indices | None = None) -> None:
+    def __init__(
+        self, splits: Sequence[LabelledImages], rows: Indices | None = None, groups: Indices | None = None
+    ) -> None:
         self.splits = list(splits)
         self.name = "+".join(split.name for split in self.splits)
         self._ends = np.cumsum([len(split) for split in self.splits])
@@ -26,6 +28,7 @@ class Samples:
         self._rows = np.arange(len(labels)) if rows is None else rows
         self.labels: Indices = labels[self._rows]
         self.ids = [ids[row] for row in self._rows]
+        self.groups = groups  # of these rows, that a method acts on; None: on the classes
 
     @classmethod
     def of(
@@ -47,6 +50,10 @@ class Samples:
         which = int(np.searchsorted(self._ends, row, side="right"))
         return self.splits[which][row - (int(self._ends[which - 1]) if which else 0)]
 
+    def chosen(self, values: Indices) -> Indices:
+        """Of values for every image of the splits, in order, those of these samples."""
+        return values[self._rows]
+
     def subset(self, rows: Indices) -> Samples:
         """Only these rows of them."""
-        return Samples(self.splits, self._rows[rows])
+        return Samples(self.splits, self._rows[rows], None if self.groups is None else self.groups[rows])

@@ -42,6 +42,10 @@ class SampleLoader(Protocol):
         """N names, for messages."""
 
     @property
+    def groups(self) -> Tensor | None:
+        """N groups that a method acts on; None: it acts on the classes."""
+
+    @property
     def eval_batch_size(self) -> int:
         """Samples to evaluate at once."""
 
@@ -82,6 +86,7 @@ class FeatureLoader:
     X: Tensor | FeatureMatrix
     labels: Indices
     ids: Sequence[str]
+    groups: Tensor | None = None  # N, that a method acts on, where those are not the classes
     targets: Tensor = field(init=False)
     eval_batch_size: int = 16_384
     draws_views: bool = False
@@ -96,7 +101,9 @@ class FeatureLoader:
         for part in parts:
             index = torch.from_numpy(np.ascontiguousarray(part))
             rows = self.X.index_select(0, index) if isinstance(self.X, Tensor) else self.X[index]
-            yield Batch((rows.float(),), self.targets.index_select(0, index), index)
+            yield Batch(
+                (rows.float(),), self.targets.index_select(0, index), index, groups=_taken(self.groups, index)
+            )
 
 
 @dataclass(frozen=True)
@@ -150,6 +157,7 @@ class ImageLoader:
     channels_last: bool = False
     eval_batch_size: int = 128
     draws_views: bool = True
+    groups: Tensor | None = None  # N, that a method acts on, where those are not the classes
 
     @property
     def labels(self) -> Indices:
@@ -185,7 +193,12 @@ class ImageLoader:
         order = torch.channels_last if self.channels_last else torch.contiguous_format
         views = (self.normalise(p.to(self.device, non_blocking=True)) for p in pixels)
         targets = torch.as_tensor(self.labels[rows.numpy()]).to(self.device)
-        return Batch(tuple(v.contiguous(memory_format=order) for v in views), targets, rows)
+        shown = tuple(v.contiguous(memory_format=order) for v in views)
+        return Batch(shown, targets, rows, groups=_taken(self.groups, rows))
+
+
+def _taken(groups: Tensor | None, rows: Tensor) -> Tensor | None:
+    return None if groups is None else groups[rows]
 
 
 def _begin(budget: decode_memory.Budget, _: int) -> None:

@@ -1,0 +1,138 @@
+"""Methods that act on groups of training images that are not the classes, solved exactly.
+
+A class is what the head tells apart, and the solver adjusts by it. Any other group can only weight images:
+
+    cb    v_i = w_g, the effective-number weights of the groups' sizes
+    dro   v_i = q_g N / n_g at the saddle point of  N/t log( 1/G sum_g exp(t L_g) ) + l2/2 |W|²,
+
+which `probe.probing.robust` explains, with groups g in the place of classes. l2 is chosen with the weights
+that a method starts from.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from probe.errors import UserError
+from probe.losses.base import Loss, WorstClass
+from probe.probing.crossfit import PLAIN
+from probe.probing.problem import ProbeProblem
+from probe.probing.robust import INNER, MAX_ROUNDS, TOL
+from probe.probing.select_l2 import logistic_path, select_l2
+from probe.probing.settings import LossSettings, SolverSettings
+from probe.solve import logistic
+from probe.solve.solution import LinearSolution
+
+
+def fit(
+    problem: ProbeProblem, method: LossSettings, solver: SolverSettings, holdout: NDArray[np.int64]
+) -> tuple[LinearSolution, dict[str, Any], Loss]:
+    """Choose l2 on the `holdout` images where none is given, then fit all: solution, record and loss."""
+    loss = problem.loss(method)
+    worst = loss.worst_class()
+    weighted = problem.weighted(_balanced(problem) if worst is not None else _by_group(problem, loss))
+    path = logistic_path(weighted, lambda rows: weighted.loss(PLAIN, rows))
+    record = select_l2(weighted, solver, holdout, path)
+    if worst is None:
+        solution = _solve(weighted, record["l2"], solver.tol, None)
+    else:
+        settled = _settled(problem, loss, worst, record["l2"])
+        solution = _solve(problem.weighted(settled.weight), record["l2"], solver.tol, settled.solution)
+        q = settled.log_q.exp()
+        worst.set_weights(q, _sizes(problem))
+        assert problem.groups is not None
+        record["groups"] = dict(zip(problem.groups.names, q.tolist(), strict=True))
+    record |= {"objective": solution.objective, "iterations": solution.iterations, "status": solution.status}
+    return solution, record, loss
+
+
+def _sizes(problem: ProbeProblem) -> Tensor:
+    assert problem.groups is not None
+    return torch.bincount(torch.from_numpy(problem.groups.of), minlength=len(problem.groups.names)).double()
+
+
+def _balanced(problem: ProbeProblem) -> NDArray[np.float64]:
+    """n weights under which all groups weigh the same, and all images together n."""
+    sizes = _sizes(problem).numpy()
+    assert problem.groups is not None
+    return np.asarray((len(problem.groups.of) / len(sizes) / sizes)[problem.groups.of])
+
+
+def _by_group(problem: ProbeProblem, loss: Loss) -> NDArray[np.float64]:
+    assert problem.groups is not None
+    assert isinstance(loss.weight, Tensor)
+    return np.asarray(loss.weight.double().numpy()[problem.groups.of])
+
+
+def _solve(problem: ProbeProblem, l2: float, tol: float, init: LinearSolution | None) -> LinearSolution:
+    return logistic.fit(
+        problem.X,
+        problem.y,
+        problem.num_classes,
+        l2=l2,
+        tol=tol,
+        sample_weight=problem.weights(),
+        basis=problem.basis,
+        init=init,
+    )
+
+
+@dataclass(frozen=True)
+class _Round:
+    """The inner solution for one q, and the values that enclose the optimum."""
+
+    log_q: Tensor  # G
+    weight: NDArray[np.float64]  # n
+    group_losses: Tensor  # G, with the loss's offset
+    solution: LinearSolution
+    lower: float
+    upper: float
+
+    @property
+    def settled(self) -> float:
+        return (self.upper - self.lower) / max(abs(self.upper), 1e-12)
+
+
+def _settled(problem: ProbeProblem, loss: Loss, worst: WorstClass, l2: float) -> _Round:
+    """The saddle point, certified as `probe.probing.robust` certifies that of the classes."""
+    start = torch.full_like(_sizes(problem), -math.log(len(_sizes(problem))))
+    best, step = _at(problem, worst, l2, start, None), 1.0
+    for _ in range(MAX_ROUNDS):
+        if best.settled <= TOL:
+            return best
+        towards = worst.sharpness * best.group_losses - best.log_q
+        new = _at(problem, worst, l2, torch.log_softmax(best.log_q + step * towards, 0), best.solution)
+        if new.lower > best.lower:
+            best, step = new, min(1.0, 1.5 * step)
+        else:
+            step /= 2
+    raise UserError(
+        f"{loss.name} did not settle in {MAX_ROUNDS} rounds (sharpness {worst.sharpness:g}): lower sharpness"
+    )
+
+
+def _at(
+    problem: ProbeProblem, worst: WorstClass, l2: float, log_q: Tensor, init: LinearSolution | None
+) -> _Round:
+    assert problem.groups is not None
+    of, sizes = torch.from_numpy(problem.groups.of), _sizes(problem)
+    n, q, t = float(sizes.sum()), log_q.exp(), worst.sharpness
+    weight = (q * n / sizes)[of].numpy()
+    solution = _solve(problem.weighted(weight), l2, TOL * INNER, init)
+    rows = of.repeat(problem.views)  # an image's views share its loss
+    own = F.cross_entropy(solution.logits(problem.X).double(), torch.from_numpy(problem.y), reduction="none")
+    plain = torch.bincount(rows, weights=own, minlength=len(sizes)) / (sizes * problem.views)
+    raised = plain + worst.offset.double()
+    penalty = solution.objective - n * float((q * plain).sum())
+    spread = float((q * (log_q + math.log(len(sizes)))).sum()) / t
+    lower = penalty + n * (float((q * raised).sum()) - spread)
+    smooth = (torch.logsumexp(t * raised, 0) - math.log(len(sizes))) / t
+    return _Round(log_q, weight, raised, solution, lower, penalty + n * float(smooth))

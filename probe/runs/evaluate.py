@@ -1,0 +1,223 @@
+"""Judge the head, or the tuned network, that a run saved, on other images of its classes.
+
+The result is that of a run's test split, and `shift` says how far it is from the run's own test: paired where
+these are the same images (by id, with the same labels: a corrupted copy), else as the difference of two sets
+of images.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from probe import features
+from probe.data import attribute, judged
+from probe.data.dataset import Dataset
+from probe.data.judged import Judged
+from probe.errors import UserError
+from probe.evaluation import attribute_values, external, predictions, significance
+from probe.evaluation.attribute_values import AttributeSet
+from probe.evaluation.diagnostics.diagnose import Model, diagnose
+from probe.evaluation.external import ExternalPredictions
+from probe.evaluation.predictions import Predictions
+from probe.evaluation.significance import GAIN
+from probe.evaluation.summary import EvaluationSet, gain, summarise
+from probe.features import FeatureSet, side_by_side
+from probe.features.views import CENTER, View
+from probe.report.html import page, thumbnails
+from probe.report.text.evaluation import shift_lines
+from probe.runs.folder import RunFolder, understood
+from probe.runs.naming import WORD
+from probe.runs.predict import load_backbone_of
+from probe.runs.run import Run
+
+AMONG = ("auto", "all", "present")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a run's network says about other images."""
+
+    run: RunFolder
+    result: dict[str, Any]  # of the run
+    data: Judged
+    test: FeatureSet  # its features, with the head's class numbers as labels
+    scores: Tensor  # N x K
+    among_present: bool
+
+    @property
+    def predicted(self) -> Predictions:
+        """One class of those that are judged among, for each image."""
+        scores = self.scores
+        if self.among_present:
+            absent = np.setdiff1d(np.arange(scores.shape[1]), self.data.present)
+            scores = scores.index_fill(1, torch.from_numpy(absent), -torch.inf)
+        return predictions.from_scores(scores, self.test.y, str(self.result["method"]), 0)
+
+
+def evaluate(
+    run: Path,
+    data: str,
+    *,
+    root: str | None = None,
+    among: str = "auto",
+    by: str | None = None,
+    skip_bad_images: bool = False,
+    cache: Path | None = None,
+    out: Path = Path("runs"),
+) -> Run:
+    """Judge the run's first seed on `data` and write `out/<run>-on-<data>/`.
+
+    among  "all": a prediction is one of all classes; "present": of those that the data has; "auto": all, but
+           present for ImageNet-R and -A, as their authors do it
+    by     a column that groups the images, as `data.attribute` of a recipe
+    """
+    folder = RunFolder(run)
+    stored = folder.result()
+    head, about = folder.head()
+    if "backbone" not in about:
+        raise UserError(f"{run} holds a head but no backbone; give a run folder, as `probe run` writes it")
+    found = judged.read(data, about["class_names"], root=root, cache=cache)
+    tuned = folder if about.get("tuned") else None
+    views = [View(name) for name in about.get("views", [CENTER.name])]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    encoders = [load_backbone_of(part, tuned, device) for part in (about, *about.get("also", []))]
+    sets = [
+        side_by_side(
+            [
+                features.extract(b, found.split, cache=cache, view=view, skip_bad_images=skip_bad_images)
+                for b in encoders
+            ]
+        )
+        for view in views
+    ]
+    present = among == "present" or (among == "auto" and found.among_present)
+    scored = Scored(folder, stored, found, sets[0], head.scores_over([f.X for f in sets]), present)
+    with understood(run):
+        result = _result(scored, by)
+    small = thumbnails.of_diagnostics({"test": found.split}, result["diagnostics"])
+    result = json.loads(json.dumps(result, allow_nan=False))
+    target = RunFolder(out / f"{folder.path.resolve().name}-on-{_safe(found.name)}")
+    target.check_owner()
+    with target.replaced() as new:
+        new.write_result(result)
+        new.write_predictions([scored.predicted], scored.test)
+        new.write_thumbnails(small)
+        new.write_page(page.render(result, thumbnails=small, keep=cache))
+    return Run(target.path, result, [scored.predicted])
+
+
+def _safe(name: str) -> str:
+    import re
+
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name)[:WORD].strip("-.") or "x"
+
+
+def _result(s: Scored, by: str | None) -> dict[str, Any]:
+    names = tuple(s.test.class_names)
+    where = {name: k for k, name in enumerate(names)}
+    groups = {
+        name: [where[c] for c in group["classes"]] for name, group in s.result["test"]["groups"].items()
+    }
+    outcome = predictions.outcome([s.predicted], s.test.y, s.predicted.method)
+    block: dict[str, Any] = {
+        "schema": s.result["schema"],
+        "method": s.result["method"],
+        "evaluates": s.run.path.resolve().name,
+        "backbone": s.result.get("backbone"),
+        "data": {
+            "name": s.data.name,
+            "sizes": {"test": len(s.test)},
+            "fingerprints": {"test": s.data.split.fingerprint},
+            "skipped": {"test": s.test.skipped} if s.test.skipped else {},
+        },
+        "seeds": [{"seed": 0}],
+        "groups_by": s.result.get("groups_by"),
+        "groups_from": s.run.path.resolve().name,
+        "test": summarise(outcome, EvaluationSet(s.test.y, names, groups)),
+        "reference": None,
+        "versus": None,
+        "diagnostics": diagnose(
+            {s.predicted.method: Model(s.scores.numpy())},
+            labels=s.test.y,
+            ids=s.test.ids,
+            class_names=names,
+            groups=groups,
+        ),
+        "shift": (shift := _shift(s)),
+        "remarks": [*_remarks(s), *(shift_lines(shift) if shift else ())],
+    }
+    if by is not None:
+        block["attribute"] = _attribute(s, by, outcome)
+    return block
+
+
+def _attribute(s: Scored, by: str, outcome: Any) -> dict[str, Any]:
+    alone = Dataset(s.data.name, s.data.split.class_names, "accuracy", (), {"test": s.data.split}, "")
+    found = attribute.read(alone, by)
+    codes = found.of("test", s.test.ids)
+    values = AttributeSet(found.name, found.values, codes, s.test.y, tuple(s.test.class_names))
+    return attribute_values.evaluate(values, outcome)
+
+
+def _shift(s: Scored) -> dict[str, Any] | None:
+    """The change from the run's own test images; None where the run keeps no predictions of them."""
+    if not s.run.has_predictions:
+        return None
+    own = external.read(s.run.checked_predictions())
+    method = str(s.result["method"])
+    right = own.prediction[method][0] == own.labels
+    now = s.predicted.prediction == s.test.y
+    if (rows := _same(own, s)) is not None:
+        m = significance.class_moments(
+            (now.astype(np.int8) - right[rows].astype(np.int8))[None], s.test.y, s.test.num_classes, GAIN
+        )
+        weights = significance.weightings(m.n, {})
+        found = significance.estimates(m, np.stack([weights["overall"], weights["mean_per_class"]]))
+        return {
+            "paired": True,
+            "images": len(now),
+            "overall": gain(found, 0),
+            "mean_per_class": gain(found, 1),
+        }
+    both = AttributeSet(
+        "data set",
+        (s.data.name, "its own test"),
+        np.repeat([0, 1], [len(now), len(right)]),
+        np.concatenate([s.test.y, own.labels]),
+        tuple(s.test.class_names),
+    )
+    correct = np.concatenate([now, right])[None]
+    [gap] = attribute_values.gaps(both, correct)
+    return {"paired": False, "images": len(now), "overall": _plain(gap), "same_classes": gap["same_classes"]}
+
+
+def _plain(gap: dict[str, Any]) -> dict[str, Any]:
+    return {key: gap[key] for key in ("mean", "ci", "p", "clear", "parts")}
+
+
+def _same(own: ExternalPredictions, s: Scored) -> NDArray[np.int64] | None:
+    """The rows of the run's own test that are these images; None unless all are, with the same labels."""
+    where = {sample: row for row, sample in enumerate(own.ids)}
+    rows = [where.get(sample, -1) for sample in s.test.ids]
+    if min(rows, default=-1) < 0 or not np.array_equal(own.labels[rows], s.test.y):
+        return None
+    return np.array(rows, dtype=np.int64)
+
+
+def _remarks(s: Scored) -> list[str]:
+    said = [f"the head of {s.run.path.resolve().name} (its first seed), judged on {s.data.name}"]
+    k, there = s.test.num_classes, len(s.data.present)
+    if there < k:
+        among = f"those {there}" if s.among_present else f"all {k}"
+        said.append(f"{s.data.name} has {there} of the {k} classes; predictions are among {among}")
+    if s.test.skipped:
+        said.append(f"{len(s.test.skipped)} images could not be read and were left out")
+    return said
