@@ -22,7 +22,15 @@ from probe.probing.crossfit import PLAIN
 from probe.recipe import Recipe
 from probe.recipe.errors import check_all
 from probe.report.html import page, thumbnails
-from probe.runs import class_ranking, look_first, reference, results, selecting, unused_settings
+from probe.runs import (
+    class_ranking,
+    look_first,
+    reference,
+    results,
+    selecting,
+    training_curves,
+    unused_settings,
+)
 from probe.runs.experiment import Experiment
 from probe.runs.folder import RunFolder
 from probe.runs.inputs import RunInputs, gather, pose
@@ -92,6 +100,10 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
         result["diagnostics"] = results.diagnostics(experiment, ranking.groups, result["margins"])
     with clock("look first"):
         result["diagnostics"]["look_first"] = look_first.block(experiment, ranking, cache)
+    if recipe.trains:
+        from probe.runs import seeds
+
+        result["curves"] = training_curves.of_log(seeds.log(folder.work, len(experiment.fitted.fits)))
     results.check_finite(result)
     result = json.loads(json.dumps({**result, "timing": clock.table()}, allow_nan=False))
 
