@@ -6,7 +6,7 @@ claims only what an interval or a test supports; otherwise it says that nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from probe.report.text import certainty, format
@@ -76,7 +76,7 @@ def who_suffers(result: Result) -> str:
     named = [_with_reason(row, result) for row in worst[:NAMED]]
     found = certainty.cause(result)
     verb = "Hardest is" if len(named) == 1 else "Hardest are"
-    return "; ".join(filter(None, (f"{verb} {_listed(named)}", CAUSES.get(found or "", ""))))
+    return "; ".join(filter(None, (f"{verb} {format.listed(named)}", CAUSES.get(found or "", ""))))
 
 
 def _with_reason(row: Mapping[str, Any], result: Result) -> str:
@@ -93,10 +93,6 @@ def _with_reason(row: Mapping[str, Any], result: Result) -> str:
         reason = f"mistaken for {most['predicted']}" if most else ""
     inside = ", ".join(filter(None, (f"{percent(row['accuracy'], 0)} %", reason)))
     return f"{row['name']} ({inside})"
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def hardest_gain(result: Result) -> tuple[str, Mapping[str, Any]] | None:
@@ -128,7 +124,7 @@ def what_helped(result: Result) -> str:
         return f"{method} does harm against {reference}: {points}{beside}"
     kind = "helps" if all(g["mean"] > 0 for g in clear) else "changes"
     others = [_where(name) for name, g in versus["gain"].items() if g and g["clear"]]
-    return f"{method} clearly {kind} {reference} {_listed(others)}, but not {where}: {points}{beside}"
+    return f"{method} clearly {kind} {reference} {format.listed(others)}, but not {where}: {points}{beside}"
 
 
 def _where(name: str) -> str:
@@ -170,7 +166,7 @@ def _collect(result: Result) -> str:
     rows = ((result.get("diagnostics") or {}).get("look_first") or {}).get("classes") or ()
     few = [row["name"] for row in rows if row["reasons"] and row["reasons"][0]["reason"] == "few images"]
     more = f" and {plural(len(few) - NAMED, 'further class')}" if len(few) > NAMED else ""
-    names = ", ".join(few[:NAMED]) if more else _listed(few) if few else ""
+    names = ", ".join(few[:NAMED]) if more else format.listed(few) if few else ""
     return f"collect images of {names}{more}" if few else ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 MINUS = "\N{MINUS SIGN}"
@@ -143,6 +143,23 @@ def long_tailed(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Do the classes have so different numbers of training images that groups by them mean something?"""
     counts = [row["train_n"] for row in rows if row.get("train_n") is not None]
     return bool(counts) and max(counts) >= UNEQUAL * max(1, min(counts))
+
+
+def place_in_ranking(comparison: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[int, float]]:
+    """The order of a comparison's rows: the backbone with the highest accuracy first, then by hard gain."""
+    ranked = [row["name"] for row in comparison["ranking"]["backbone"]]
+
+    def place(row: Mapping[str, Any]) -> tuple[int, float]:
+        gain = list(row["statistics"].values())[-1]["gain"]
+        backbone = ranked.index(row["backbone"]) if row["backbone"] in ranked else len(ranked)
+        return backbone, -gain["mean"] if gain else 0.0
+
+    return place
+
+
+def listed(parts: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def plural(number: int, noun: str) -> str:
