@@ -82,7 +82,8 @@ def calibration_error(
 
 
 def _bins(confidence: NDArray[np.floating], bins: int) -> NDArray[np.int64]:
-    return np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    found: NDArray[np.int64] = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    return found
 
 
 def reliability(

@@ -110,6 +110,7 @@ def theme(colours: Mapping[str, Any]) -> Spec:
             "labelFontSize": 12,
             "symbolStrokeWidth": 3,
             "symbolOpacity": 1,
+            "labelLimit": 260,
             "symbolBaseFillColor": colours["faint"],
         },
         "header": {**label, "titleFontWeight": "normal", "labelFontSize": 12, "labelFontWeight": 600},
@@ -178,7 +179,7 @@ def named(rank: str, order: Sequence[str]) -> Spec:
     """An axis of classes, easiest to hardest: with their names where they are few, else by rank."""
     if len(order) > FEW:
         return quantity(rank, "classes, easiest to hardest", nice=False)
-    axis = {"labelAngle": -60, "labelLimit": 96, "labelOverlap": True, "labelFontSize": 10}
+    axis = {"labelAngle": -90, "labelLimit": 130, "labelOverlap": True, "labelFontSize": 10}
     return {**lines("class", order), "axis": axis}
 
 

@@ -152,7 +152,7 @@ def training(result: Mapping[str, Any]) -> Chart | None:
     rows = list(_of_training(result))
     if not rows:
         return None
-    panels, names = (list(dict.fromkeys(row[i] for row in rows)) for i in (1, 2))
+    panels, names = list(dict.fromkeys(row[1] for row in rows)), list(dict.fromkeys(row[2] for row in rows))
     columns = {"place": "panel", "what": "what", "series": "series", "step": "step", "value": "value"}
     return Chart(
         "training-curves",

@@ -57,7 +57,7 @@ def _matrix(names: list[str], columns: Mapping[str, str]) -> dict[str, Any]:
             "field": "predicted",
             **domain,
             "title": "predicted",
-            "axis": {**axis, "labelAngle": -60, "labelOverlap": True},
+            "axis": {**axis, "labelAngle": -90, "labelOverlap": True},
         },
         "y": {"field": "true", **domain, "title": "true", "axis": axis},
     }

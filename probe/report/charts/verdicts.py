@@ -145,7 +145,7 @@ def _training_bias(view: View) -> str:
 
 
 def _attracted(view: View) -> str:
-    tables = next(iter(view.by_method("g_n_on").values()), {})
+    tables: Mapping[str, Sequence[float | None]] = next(iter(view.by_method("g_n_on").values()), {})
     means = {
         group: sum(v for v in values if v is not None)
         for group, values in tables.items()

@@ -38,6 +38,7 @@
     holder.replaceChildren(place);
     try {
       drawn.set(name, await embed(place, spec, options));
+      place.setAttribute("aria-hidden", "true");  // the holder is the image and has its description
     } catch (error) {
       holder.textContent = "This chart could not be drawn; its numbers are in the table below.";
       console.error(name, error);
