@@ -83,6 +83,7 @@ def theme(colours: Mapping[str, Any]) -> Spec:
     return {
         "background": "transparent" if colours is DARK else colours["paper"],
         "font": FONT,
+        "padding": {"left": 5, "right": 14, "top": 5, "bottom": 5},  # half a label beyond the last tick
         "view": {"stroke": None},
         "title": {
             "color": colours["ink"],

@@ -69,5 +69,9 @@ def _methods(comparison: Comparison) -> str:
     worse = sum(g["clear"] and g["mean"] < 0 for g in gains)
     if not better and not worse:
         return f"No run is clearly better or worse than {reference} {where}"
-    told = [f"{n} clearly {word}" for n, word in ((better, "better"), (worse, "worse")) if n]
+    told = [f"{n} {_be(n)} clearly {word}" for n, word in ((better, "better"), (worse, "worse")) if n]
     return f"Of {plural(len(gains), 'run')} against {reference}, {format.listed(told)} {where}"
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"

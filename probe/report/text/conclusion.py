@@ -34,7 +34,8 @@ CAUSES = {
 
 def conclusion(result: Result) -> list[str]:
     """One to three sentences; the last says what helped, and what to do next."""
-    helped, following = what_helped(result), what_next(result)
+    helped = "; ".join(filter(None, (how_it_trained(result), what_helped(result))))
+    following = what_next(result)
     last = "; next, ".join(filter(None, (helped, following))) if helped else f"Next, {following}"
     said = (how_good(result), who_suffers(result), last if helped or following else "")
     return [f"{sentence}." for sentence in said if sentence]
@@ -93,6 +94,14 @@ def _with_reason(row: Mapping[str, Any], result: Result) -> str:
         reason = f"mistaken for {most['predicted']}" if most else ""
     inside = ", ".join(filter(None, (f"{percent(row['accuracy'], 0)} %", reason)))
     return f"{row['name']} ({inside})"
+
+
+def how_it_trained(result: Result) -> str:
+    """That a training did harm, where it clearly did; else nothing."""
+    gain = (result.get("training") or {}).get("gain")
+    if not _harms(gain):
+        return ""
+    return f"Training did harm: {gained(gain)} points against its start (95 %: {gain_interval(gain['ci'])})"
 
 
 def hardest_gain(result: Result) -> tuple[str, Mapping[str, Any]] | None:
@@ -154,6 +163,11 @@ def _keep_reference(result: Result) -> str:
     return f"keep {versus['method']}" if harmful and not helps else ""
 
 
+def _train_gently(result: Result) -> str:
+    harmed = how_it_trained(result)
+    return "train with a smaller train.lr, fewer train.epochs or train.wise=[0,0.5,1]" if harmed else ""
+
+
 def _check_labels(result: Result) -> str:
     found = (result.get("diagnostics") or {}).get("look_first") or {}
     expected = (found.get("suspects") or {}).get("expected", 0)
@@ -196,6 +210,7 @@ STEPS = (
     _one_class,
     _harder_test,
     _leak,
+    _train_gently,
     _keep_reference,
     _check_labels,
     _collect,

@@ -139,6 +139,17 @@ def test_a_harmful_method_is_called_harmful_and_not_recommended():
     assert "next, keep erm" in said
 
 
+def test_a_training_that_ends_below_its_start_says_so():
+    gain = {"mean": -0.036, "ci": [-0.06, -0.01], "clear": True}
+    said = conclusion(result(*ROWS, groups=THIRDS, versus=versus(-0.05, -0.02), training={"gain": gain}))[-1]
+    assert said.startswith(
+        "Training did harm: −3.6 points against its start (95 %: −6.0 to −1.0); mr2 makes no"
+    )
+    assert "next, train with a smaller train.lr" in said
+    fine = {"gain": {**gain, "clear": False}}
+    assert "harm" not in conclusion(result(*ROWS, groups=THIRDS, training=fine))[-1]
+
+
 def test_without_groups_the_gain_is_that_of_all_images():
     block = versus(0, 0.01, clear=(False, True))
     block["gain"] = {"overall": block["gain"]["overall"]}

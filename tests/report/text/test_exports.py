@@ -139,7 +139,7 @@ def test_the_headline_names_the_best_backbone_only_where_that_is_clear(compariso
         "On pets, big is clearly the best backbone: 90.0 % (95 %: 89.0 to 91.0), +4.0 points over small "
         "(+3.0 to +5.0)."
     )
-    assert methods == "Of 2 runs against erm, 1 clearly better on hard classes."
+    assert methods == "Of 2 runs against erm, 1 is clearly better and 1 is clearly worse on hard classes."
     unclear = {**comparison, "backbones": [backbones(0.9, 0.899, 0.001, False)]}
     assert comparison_conclusion.conclusion(unclear)[0].startswith(
         "On pets, no backbone is clearly best: big has"
