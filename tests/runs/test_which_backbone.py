@@ -15,6 +15,7 @@ from probe.runs.table import in_groups, of_runs
 from probe.runs.which_backbone import Entry, which_backbone
 from tests.runs.test_compare import draw
 
+SETTINGS = ["solver.l2=1", "backbone.image_size=64"]
 COLOURS = {"red": (200, 60, 60), "rose": (195, 75, 80), "blue": (60, 60, 200)}
 
 
@@ -26,15 +27,8 @@ def grid(tmp_path_factory):
     draw(root / "squares" / "train", COLOURS, 8, rng)
     draw(root / "squares" / "test", COLOURS, 6, rng)
     words = ["compare", "--backbones", "effnet-lite0 effnet-lite1", "--data", str(root / "squares")]
-    words += [
-        "--methods",
-        "erm mr2",
-        "solver.l2=1",
-        "--cache",
-        str(root / "cache"),
-        "--out",
-        str(root / "runs"),
-    ]
+    words += ["--methods", "erm mr2", *SETTINGS]
+    words += ["--cache", str(root / "cache"), "--out", str(root / "runs")]
     answer = CliRunner().invoke(main, words, env={"PROBE_CACHE": str(root / "cache"), "COLUMNS": "80"})
     assert answer.exit_code == 0, answer.output
     (folder,) = (root / "runs").glob("compare-*")
@@ -52,7 +46,7 @@ def test_the_difference_is_that_of_the_predictions_on_the_same_images(grid):
     found = paired([root / "runs" / row["run"] for row in block["backbones"]])
     first, second = (outcome.correct.mean() for outcome in found.outcomes)
     assert pair["gain"]["mean"] == pytest.approx(first - second)
-    assert output.startswith("On squares, ")
+    assert output.index("On squares, ") < output.index("backbone ")  # the headline before the table
 
 
 def test_all_backbones_have_the_groups_of_the_first_and_it_is_said(grid):
@@ -85,7 +79,7 @@ def test_other_groups_change_the_gains_too(grid):
 def test_groups_that_were_asked_for_are_kept(grid):
     """Only rankings that each backbone made for itself are replaced."""
     root = grid[0]
-    plan = compare.Grid(["effnet-lite0", "effnet-lite1"], [str(root / "squares")], ["erm"], ["solver.l2=1"])
+    plan = compare.Grid(["effnet-lite0", "effnet-lite1"], [str(root / "squares")], ["erm"], SETTINGS)
     cells = compare.fill(plan, cache=root / "cache", out=root / "runs")
     given = [replace(c, recipe=c.recipe.model_copy(update={"groups": "paper"})) for c in cells]
     assert compare.table(given)["shared_groups"] == {}
