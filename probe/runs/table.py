@@ -121,21 +121,23 @@ def hardest(row: Row) -> Row:
 def _ranking(rows: Sequence[Row], key: str) -> list[Row]:
     """Methods by their mean gain on the hardest group, backbones by their accuracy: never the worse first."""
     ranked = _gains_by(rows, key)
-    if key == "backbone":
-        for row in ranked:
-            row["accuracy"] = _mean_accuracy(rows, row["name"])
-        return sorted(ranked, key=lambda r: -r["accuracy"])
-    return sorted(ranked, key=lambda r: -r["gain"])
+    if key == "method":
+        return sorted(ranked, key=lambda r: -r["gain"])
+    gains = {row["name"]: row for row in ranked}
+    names = dict.fromkeys(row["backbone"] for row in rows)
+    none = {"gain": None, "runs": 0, "clearly_better": 0, "clearly_worse": 0}
+    found = [{"name": n, "accuracy": _mean_accuracy(rows, n), **none, **gains.get(n, {})} for n in names]
+    return sorted(found, key=lambda r: -r["accuracy"])
 
 
 def _mean_accuracy(rows: Sequence[Row], backbone: str) -> float:
-    """Over the data sets that every backbone ran on, where there are such; all methods count the same."""
-    by_data: dict[str, set[str]] = {}
+    """Over the data sets and methods that every backbone ran, where there are such; else over its own."""
+    ran: dict[tuple[str, str], set[str]] = {}
     for row in rows:
-        by_data.setdefault(row["data"], set()).add(row["backbone"])
-    every = set().union(*by_data.values())
+        ran.setdefault((row["data"], row["method"]), set()).add(row["backbone"])
+    every = set().union(*ran.values())
     own = [row for row in rows if row["backbone"] == backbone]
-    used = [row for row in own if by_data[row["data"]] == every] or own
+    used = [row for row in own if ran[row["data"], row["method"]] == every] or own
     return float(np.mean([row["statistics"]["overall"]["accuracy"] for row in used]))
 
 

@@ -18,7 +18,7 @@ LIGHT = {
     "faint": "#6b7280",
     "line": "#e3e6eb",
     "paper": "#ffffff",
-    "series": ["#2456d6", "#9aa1ac", "#0f8f78", "#c2571a"],
+    "series": ["#2456d6", "#7d8592", "#0f8f78", "#c2571a"],
     "heat": ["#f3f5f9", "#9db8ee", "#2456d6", "#0c1f5c"],
     "shades": ["#2f7fd0", "#b8860b", "#8c1d3f"],
 }
