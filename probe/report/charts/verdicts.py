@@ -17,6 +17,7 @@ CAUSES = {
     "representation": "representation, not classifier: k-NN falls as much",
     "classifier": "classifier, not representation: k-NN falls much less",
     "both": "both: k-NN falls less than the head, but it falls",
+    certainty.UNKNOWN: "cannot tell: rare classes have few neighbours, so k-NN falls too",
     None: "no fall from easy to hard classes to explain",
 }
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from probe.report.text.format import plural
+from probe.report.text.format import long_tailed, plural
 
 Row = Mapping[str, Any]  # of `test.by_class`
 LEVEL = 0.05
 LEAST_FALL = 0.02  # from easy to hard classes, below which there is nothing to explain
+UNKNOWN = "unknown"  # the cause, where classes fall but nothing says why
 AS_MUCH = 0.8  # of the head's fall: a classifier that falls so much falls as much
 
 
@@ -73,9 +74,14 @@ def falls(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def cause(result: Mapping[str, Any]) -> str | None:
-    """representation, classifier or both: what makes hard classes hard; None where nothing says it."""
+    """representation, classifier or both: what makes hard classes hard; None where nothing says it.
+
+    On long-tailed data k-NN says nothing: a rare class has few neighbours to vote for it, so k-NN falls too.
+    """
     fall = falls(result)
     if not {"linear", "knn"} <= fall.keys() or fall["linear"] < LEAST_FALL:
         return None
+    if long_tailed(result["test"]["by_class"]):
+        return UNKNOWN
     share = fall["knn"] / fall["linear"]
     return "representation" if share >= AS_MUCH else "both" if share >= AS_MUCH / 2 else "classifier"

@@ -15,10 +15,13 @@ from probe.report.text.format import gain_interval, gained, interval, percent, p
 Result = Mapping[str, Any]
 NAMED = 3  # classes that are named, at most
 CHECK_LABELS = 0.01  # share of training labels that may be wrong, from which on checking them comes first
+FEW_IMAGES = "few images"
 # What a reason of `look_first` is called after the name of a class.
 REASONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "confused": lambda row: f"confused with {row['confused']['with']}",
-    "few images": lambda row: f"only {plural(row['train_n'], 'training image')}",
+    "confused": lambda row: (
+        f"{'confused with' if row['confused']['both_ways'] else 'mistaken for'} {row['confused']['with']}"
+    ),
+    FEW_IMAGES: lambda row: f"only {plural(row['train_n'], 'training image')}",
     "suspect labels": lambda row: "suspect labels",
     "unlike images": lambda row: "images unlike each other",
     "among others": lambda row: "lies among other classes",
@@ -83,17 +86,20 @@ def who_suffers(result: Result) -> str:
 def _with_reason(row: Mapping[str, Any], result: Result) -> str:
     """`Ragdoll (70 %, confused with Birman)`."""
     diagnostics = result.get("diagnostics") or {}
-    reason = ""
-    for found in (diagnostics.get("look_first") or {}).get("classes") or ():
-        if found["name"] == row["name"] and found["reasons"]:
-            say = REASONS.get(found["reasons"][0]["reason"])
-            reason = say(found) if say else ""
-    if not reason:
+    found = (diagnostics.get("look_first") or {}).get("classes") or ()
+    reasons = next((_reasons(other) for other in found if other["name"] == row["name"]), [])
+    if not reasons:
         pairs = (c for c in diagnostics.get("confusions") or () if c["true"] == row["name"])
-        most = next(pairs, None)
-        reason = f"mistaken for {most['predicted']}" if most else ""
-    inside = ", ".join(filter(None, (f"{percent(row['accuracy'], 0)} %", reason)))
+        reasons = [f"mistaken for {c['predicted']}" for c in pairs][:1]
+    inside = ", ".join((f"{percent(row['accuracy'], 0)} %", *reasons))
     return f"{row['name']} ({inside})"
+
+
+def _reasons(row: Mapping[str, Any]) -> list[str]:
+    """The strongest reason of a class of `look_first`, after few images, which explain others."""
+    names = [reason["reason"] for reason in row["reasons"]]
+    told = dict.fromkeys([*(n for n in names if n == FEW_IMAGES), *names[:1]])
+    return [REASONS[name](row) for name in told if name in REASONS]
 
 
 def how_it_trained(result: Result) -> str:
@@ -178,7 +184,7 @@ def _check_labels(result: Result) -> str:
 
 def _collect(result: Result) -> str:
     rows = ((result.get("diagnostics") or {}).get("look_first") or {}).get("classes") or ()
-    few = [row["name"] for row in rows if row["reasons"] and row["reasons"][0]["reason"] == "few images"]
+    few = [row["name"] for row in rows if any(r["reason"] == FEW_IMAGES for r in row["reasons"])]
     more = f" and {plural(len(few) - NAMED, 'further class')}" if len(few) > NAMED else ""
     names = ", ".join(few[:NAMED]) if more else format.listed(few) if few else ""
     return f"collect images of {names}{more}" if few else ""
@@ -212,8 +218,8 @@ STEPS = (
     _leak,
     _train_gently,
     _keep_reference,
-    _check_labels,
     _collect,
+    _check_labels,
     _improve,
     _tune_again,
 )

@@ -119,7 +119,8 @@ def _by_count(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         members = [group["classes"] for group in groups.values()]
         if members not in shown:
             shown.append(members)
-            yield _accuracy_table("by class size", _group_rows(groups, gains), result.get("versus"))
+            rows = [(label.capitalize(), *row) for label, *row in _group_rows(groups, gains)]
+            yield _accuracy_table("by class size", rows, result.get("versus"))
             yield BLANK
 
 

@@ -77,9 +77,26 @@ def test_the_cause_is_where_k_nn_falls_too_or_not(knn, expected):
         "groups": {"easy": [0], "hard": [2]},
         "features": {"accuracy_by": {"linear": [0.95, 0.9, 0.5], "knn": knn}},
     }
-    assert cause({"diagnostics": block}) == expected
+    rows = {"by_class": [{**r, "train_n": 10} for r in ROWS]}
+    assert cause({"test": rows, "diagnostics": block}) == expected
     even = {**block, "features": {"accuracy_by": {"linear": [0.9, 0.9, 0.89], "knn": knn}}}
-    assert cause({"diagnostics": even}) is None
+    assert cause({"test": rows, "diagnostics": even}) is None
+
+
+def test_on_long_tailed_data_k_nn_is_no_witness_and_few_images_are_named():
+    counts = {"a": 100, "b": 30, "c": 5}
+    rows = [{**r, "train_n": counts[r["name"]]} for r in ROWS]
+    confused = {"with": "a", "share": 0.5, "back": 0.0, "both_ways": False}
+    reasons = [{"reason": "confused"}, {"reason": "few images"}]
+    found = {"name": "c", "reasons": reasons, "train_n": 5, "confused": confused}
+    block = {
+        "look_first": {"classes": [found], "images": 135, "suspects": {"expected": 0.0}},
+        "groups": {"easy": [0], "medium": [1], "hard": [2]},
+        "features": {"accuracy_by": {"linear": [0.95, 0.9, 0.5], "knn": [0.9, 0.8, 0.2]}},
+    }
+    _, second, third = conclusion(result(*rows, groups=THIRDS, diagnostics=block))
+    assert second == "Hardest is c (50 %, only 5 training images, mistaken for a)."
+    assert third.startswith("Next, collect images of c")
 
 
 def test_one_class_says_nothing():
