@@ -105,7 +105,7 @@ def _reasons(row: Mapping[str, Any]) -> list[str]:
 def how_it_trained(result: Result) -> str:
     """That a training did harm, where it clearly did; else nothing."""
     gain = (result.get("training") or {}).get("gain")
-    if not _harms(gain):
+    if gain is None or not _harms(gain):
         return ""
     return f"Training did harm: {gained(gain)} points against its start (95 %: {gain_interval(gain['ci'])})"
 

@@ -119,7 +119,7 @@ def _by_count(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         members = [group["classes"] for group in groups.values()]
         if members not in shown:
             shown.append(members)
-            rows = [(label.capitalize(), *row) for label, *row in _group_rows(groups, gains)]
+            rows = [(label.capitalize(), group, gain) for label, group, gain in _group_rows(groups, gains)]
             yield _accuracy_table("by class size", rows, result.get("versus"))
             yield BLANK
 
