@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,9 +76,38 @@ def calibration_error(
     """
     if correct.size == 0:
         return float("nan")
-    bin_of = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    bin_of = _bins(confidence, bins)
     difference = np.bincount(bin_of, weights=correct.astype(np.float64) - confidence, minlength=bins)
     return float(np.abs(difference).sum() / len(correct))
+
+
+def _bins(confidence: NDArray[np.floating], bins: int) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    return found
+
+
+def reliability(
+    confidence: NDArray[np.floating], correct: NDArray[np.bool_], *, bins: int = CALIBRATION_BINS
+) -> list[dict[str, Any]]:
+    """Mean confidence and accuracy of each bin of confidence that has images, with a 95 % interval.
+
+    `confidence` and `correct` are S x N. Seeds see the same images, so an interval (Wilson's) counts those.
+    """
+    bin_of, found = _bins(confidence, bins), []
+    for b in np.unique(bin_of):
+        chosen = bin_of == b
+        n, p = chosen.sum() / len(chosen), float(correct[chosen].mean())
+        middle, half = (p + 1.92 / n) / (1 + 3.84 / n), 1.96 * np.sqrt(p * (1 - p) / n + 0.96 / n**2)
+        low, high = middle - half / (1 + 3.84 / n), middle + half / (1 + 3.84 / n)
+        found.append(
+            {
+                "confidence": float(confidence[chosen].mean()),
+                "accuracy": p,
+                "ci": [max(0.0, float(low)), min(1.0, float(high))],
+                "images": float(n),
+            }
+        )
+    return found
 
 
 def extremes(counts: ClassCounts, class_names: tuple[str, ...]) -> dict[str, dict[str, str | float]]:

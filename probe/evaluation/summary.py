@@ -62,6 +62,7 @@ def summarise(outcome: MethodOutcome, eval_set: EvaluationSet) -> dict[str, Any]
         **metrics.overall(counts),
         "top5": None if outcome.correct_top5 is None else float(outcome.correct_top5.mean()),
         "ece": _calibration(outcome, np.ones(len(eval_set.labels), dtype=bool)),
+        "reliability": _reliability(outcome),
         "ci": _interval(whole["overall"]),
         "mean_per_class_ci": _interval(whole["mean_per_class"]),
         **metrics.extremes(counts, eval_set.class_names),
@@ -101,6 +102,10 @@ def _calibration(outcome: MethodOutcome, chosen: NDArray[np.bool_]) -> float | N
         return None
     pairs = zip(outcome.confidence, outcome.correct, strict=True)
     return float(np.mean([metrics.calibration_error(c[chosen], h[chosen]) for c, h in pairs]))
+
+
+def _reliability(outcome: MethodOutcome) -> list[dict[str, Any]] | None:
+    return None if outcome.confidence is None else metrics.reliability(outcome.confidence, outcome.correct)
 
 
 def _by_class(counts: metrics.ClassCounts, eval_set: EvaluationSet, m: ClassMoments) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,11 +19,13 @@ from probe.data import duplicates
 from probe.errors import UserError
 from probe.recipe import BackboneConfig, Recipe, build, grammar, override
 from probe.runs import first_stage, staleness
+from probe.runs import groups as grouping
 from probe.runs.folder import PLOTS, RunFolder, understood
 from probe.runs.naming import label, slug
 from probe.runs.reference import ERM, PROBE, SAME
 from probe.runs.staleness import Present
-from probe.runs.table import against, assemble, of_runs, row_of
+from probe.runs.table import against, assemble, in_groups, of_runs, row_of
+from probe.runs.which_backbone import Entry, which_backbone
 from probe.system.progress import bar
 
 Result = Mapping[str, Any]  # of a run, as result.json has it
@@ -138,6 +140,10 @@ def table(
     cells = list(cells)
     done = [c for c in cells if c.result is not None]
     _check_same_data(done)
+    if compared is None:
+        done, shared = _in_shared_groups(done)
+    else:
+        shared = {}
     judged = [(c, (compared or _compared)(c, done)) for c in done]
     rows = [
         {**row_of(c.recipe, c.folder, result, reused=c.reused), "method": called(c.recipe)}
@@ -155,7 +161,36 @@ def table(
     ]
     said = [*_groups_that_differ(judged), *_without_reference(judged), *_identical_images(done)]
     how = SAME if any(c.recipe.trains for c in cells) else PROBE
-    return assemble(rows, ERM, failed, said=said, how=how)
+    entries = [Entry(c.folder, row) for c, row in zip(done, rows, strict=True)]
+    comparison = assemble(rows, ERM, failed, said=said, how=how)
+    return {**comparison, "backbones": which_backbone(entries, ERM), "shared_groups": shared}
+
+
+def _in_shared_groups(done: Sequence[Cell]) -> tuple[list[Cell], dict[str, str]]:
+    """The runs of a data set in the groups of its first backbone, if each ranked the classes for itself.
+
+    Otherwise "hard" would be other classes for every backbone. Also what to say about it, by data set.
+    """
+    cells, shared = [], {}
+    first = {c.recipe.data.name: c for c in reversed(done)}
+    several = {
+        d for d in first if len({c.recipe.backbone.title for c in done if c.recipe.data.name == d}) > 1
+    }
+    for cell in done:
+        data, giver = cell.recipe.data.name, first[cell.recipe.data.name]
+        own = cell.recipe.groups == giver.recipe.groups == "crossfit"
+        if data in several and own and cell.result is not None and giver.result is not None:
+            name = giver.recipe.backbone.title
+            shared[data] = f"groups of {name}, cross-fitted on training images, for every backbone"
+            if _members(cell.result) != _members(giver.result):
+                groups = grouping.of_result(giver.result, _classes(cell.result))
+                cell = replace(cell, result=in_groups(cell.result, cell.folder, groups, name))
+        cells.append(cell)
+    return cells, shared
+
+
+def _members(result: Result) -> dict[str, list[str]]:
+    return {name: sorted(g["classes"]) for name, g in result["test"]["groups"].items()}
 
 
 def _identical_images(done: Sequence[Cell]) -> list[str]:
@@ -208,8 +243,7 @@ def _groups_that_differ(judged: Iterable[tuple[Cell, Result]]) -> Iterator[str]:
     """Every backbone ranks the classes of a data set in its own way, unless all are given the same groups."""
     groups: dict[str, set[str]] = {}
     for cell, result in judged:
-        members = {name: sorted(g["classes"]) for name, g in result["test"]["groups"].items()}
-        groups.setdefault(cell.recipe.data.name, set()).add(json.dumps(members))
+        groups.setdefault(cell.recipe.data.name, set()).add(json.dumps(_members(result)))
     if any(len(different) > 1 for different in groups.values()):
         yield (
             "easy, medium and hard are each backbone's own classes; "

@@ -24,7 +24,7 @@ from probe.evaluation.summary import EvaluationSet, gain_over, summarise
 from probe.recipe import Recipe, SelectConfig
 from probe.report.html import improvement as page
 from probe.report.text import format
-from probe.runs import groups, lever_shares, levers, table
+from probe.runs import groups, lever_shares, levers, pairing
 from probe.runs.folder import PAGE, RECIPE, RunFolder
 from probe.runs.judgement import FOLDS, TrainingImages
 from probe.runs.lever_search import Memory, Search, Step
@@ -158,7 +158,7 @@ def _tested(runs: Sequence[Run]) -> dict[str, Any]:
             "gain": None,
             "versus": None,
         }
-    found = table.paired([r.folder for r in runs])
+    found = pairing.paired([r.folder for r in runs])
     names = found.class_names
     eval_set = EvaluationSet(found.labels, names, groups.of_result(first, names))
     base, chosen = found.outcomes

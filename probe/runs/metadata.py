@@ -17,7 +17,7 @@ from probe.report.text import format
 from probe.runs import selecting
 from probe.runs.experiment import Experiment
 from probe.runs.inputs import AnyBackbone, device
-from probe.runs.naming import label
+from probe.runs.naming import command, label
 from probe.system import environment
 
 SCHEMA = 1
@@ -32,6 +32,7 @@ def describe(e: Experiment) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "recipe": e.recipe.model_dump(),
+        "command": command(e.recipe),
         "method": label(e.recipe),
         "method_versions": methods.catalogue.versions(e.recipe.method.name, e.recipe.method.params),
         "backbone": backbone_block(e),
@@ -144,7 +145,7 @@ def margins_remark(correlation: float | None) -> str | None:
         says = "margins hardly follow how hard a class is"
     else:
         says = f"margins are larger for {'harder' if correlation > 0 else 'easier'} classes"
-    number = f"{correlation:+.2f}".replace("-", format.MINUS)
+    number = format.coefficient(correlation)
     return f"{says}: {number} (rank correlation with the error on held-out training images)"
 
 

@@ -33,6 +33,7 @@ from probe.runs import (
     reference,
     results,
     selecting,
+    training_curves,
     unused_settings,
 )
 from probe.runs.experiment import Experiment
@@ -108,6 +109,10 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
         result["diagnostics"] = results.diagnostics(experiment, ranking.groups, result["margins"])
     with clock("look first"):
         result["diagnostics"]["look_first"] = look_first.block(experiment, ranking, cache)
+    if recipe.trains:
+        from probe.runs import seeds
+
+        result["curves"] = training_curves.of_log(seeds.log(folder.work, len(experiment.fitted.fits)))
     results.check_finite(result)
     result = json.loads(json.dumps({**result, "timing": clock.table()}, allow_nan=False))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,15 @@ from numpy.typing import NDArray
 from probe.errors import UserError
 from probe.evaluation import external
 from probe.evaluation.significance import holm
-from probe.evaluation.summary import EvaluationSet, Groups, MethodOutcome, corrected, gain_over, summarise
+from probe.evaluation.summary import EvaluationSet, Groups, corrected, gain_over, summarise
 from probe.recipe import COUNT_GROUPS, Recipe, build, group_source
 from probe.report.text import format
 from probe.runs import groups as grouping
-from probe.runs.folder import RunFolder, read_result
+from probe.runs.folder import read_result
 from probe.runs.naming import label
+from probe.runs.pairing import Paired, own_outcomes, paired, predictions_of
 from probe.runs.reference import SAME
+from probe.runs.which_backbone import Entry, which_backbone
 
 SCHEMA = 1
 Row = dict[str, Any]
@@ -118,7 +119,30 @@ def hardest(row: Row) -> Row:
 
 
 def _ranking(rows: Sequence[Row], key: str) -> list[Row]:
-    """Methods or backbones by their mean gain on the hardest group, over everything they ran on."""
+    """Methods by their mean gain on the hardest group, backbones by their accuracy: never the worse first."""
+    ranked = _gains_by(rows, key)
+    if key == "method":
+        return sorted(ranked, key=lambda r: -r["gain"])
+    gains = {row["name"]: row for row in ranked}
+    names = dict.fromkeys(row["backbone"] for row in rows)
+    none = {"gain": None, "runs": 0, "clearly_better": 0, "clearly_worse": 0}
+    found = [{"name": n, "accuracy": _mean_accuracy(rows, n), **none, **gains.get(n, {})} for n in names]
+    return sorted(found, key=lambda r: -r["accuracy"])
+
+
+def _mean_accuracy(rows: Sequence[Row], backbone: str) -> float:
+    """Over the data sets and methods that every backbone ran, where there are such; else over its own."""
+    ran: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        ran.setdefault((row["data"], row["method"]), set()).add(row["backbone"])
+    every = set().union(*ran.values())
+    own = [row for row in rows if row["backbone"] == backbone]
+    used = [row for row in own if ran[row["data"], row["method"]] == every] or own
+    return float(np.mean([row["statistics"]["overall"]["accuracy"] for row in used]))
+
+
+def _gains_by(rows: Sequence[Row], key: str) -> list[Row]:
+    """The mean gain on the hardest group of each method or backbone, over everything it ran on."""
     compared = [row for row in rows if hardest(row)["gain"] is not None]
     ranked = []
     for name in dict.fromkeys(row[key] for row in compared):
@@ -132,13 +156,14 @@ def _ranking(rows: Sequence[Row], key: str) -> list[Row]:
                 "clearly_worse": sum(g["clear"] and g["mean"] < 0 for g in gains),
             }
         )
-    return sorted(ranked, key=lambda r: -r["gain"])
+    return ranked
 
 
 def _remarks(rows: Sequence[Row]) -> list[str]:
     said = []
     said += [format.FEW_SEEDS[n] for n in sorted({row["seeds"] for row in rows} & set(format.FEW_SEEDS))]
-    if rows and not any(hardest(row)["gain"] for row in rows):
+    one_backbone = len({row["backbone"] for row in rows}) == 1
+    if one_backbone and not any(hardest(row)["gain"] for row in rows):
         said.append("only the reference was run: name another method to see gains")
     return said
 
@@ -149,8 +174,8 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
         raise UserError("name at least two runs to compare; the first is the reference")
     results = [read_result(folder) for folder in folders]
     recipes = [build(result["recipe"]) for result in results]
-    predictions = [_predictions(folder) for folder in folders]
-    outcomes = _paired(folders, predictions)
+    predictions = [predictions_of(folder) for folder in folders]
+    outcomes = own_outcomes(folders, predictions)
     names = predictions[0].class_names
     eval_set = _eval_set(results[0], predictions[0], _groups(groups, results[0], names))
     origin = results[0] if groups is None else grouping.origin(group_source(groups))
@@ -162,7 +187,14 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
         if i > 0:
             block |= {"reference": summaries[0], "versus": gain_over(outcomes[i], outcomes[0], eval_set)}
         rows.append(row_of(recipe, folder, block, reused=True))
-    return assemble(rows, folders[0].name)
+    entries = [Entry(folder, row) for folder, row in zip(folders, rows, strict=True)]
+    return {
+        **assemble(rows, folders[0].name),
+        "backbones": which_backbone(entries, rows[0]["method"]),
+        "shared_groups": {
+            rows[0]["data"]: format.groups(origin | {"groups_by": origin["groups_by"] or "none"})
+        },
+    }
 
 
 def against(result: Mapping[str, Any], folder: Path, plain: Path) -> Row:
@@ -177,10 +209,27 @@ def against(result: Mapping[str, Any], folder: Path, plain: Path) -> Row:
     return {**result, "reference": summarise(erm, eval_set), "versus": gain}
 
 
+def in_groups(result: Mapping[str, Any], folder: Path, groups: Groups, given_by: str) -> Row:
+    """A run's result with its classes in the groups that another one, `given_by`, has.
+
+    Gains are computed again where the folder has the predictions of what they are over: a probe's has.
+    """
+    predicted = predictions_of(folder)
+    (own,) = own_outcomes([folder], [predicted])
+    eval_set, versus = _eval_set(result, predicted, groups), result.get("versus")
+    block: Row = {**result, "test": summarise(own, eval_set), "groups_from": given_by}
+    if versus and versus["method"] in predicted.prediction and versus["method"] != own.method:
+        other = predicted.outcome(versus["method"])
+        about = {key: versus.get(key) for key in ("how", "run")}
+        gain = {**gain_over(own, other, eval_set), **about}
+        return {**block, "reference": summarise(other, eval_set), "versus": gain}
+    return {**block, "reference": None, "versus": None}
+
+
 def regrouped(result: Mapping[str, Any], folder: Path, groups: Groups) -> Row:
     """A run's result with its classes in these groups, and compared with nothing."""
-    predicted = _predictions(folder)
-    (own,) = _paired([folder], [predicted])
+    predicted = predictions_of(folder)
+    (own,) = own_outcomes([folder], [predicted])
     test = summarise(own, _eval_set(result, predicted, groups))
     return {**result, "test": test, "reference": None, "versus": None}
 
@@ -203,41 +252,6 @@ def _train_counts(result: Mapping[str, Any], names: Sequence[str]) -> NDArray[np
     return None if None in counts else np.array(counts, dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class Paired:
-    """The own methods of several runs on the same test images."""
-
-    labels: NDArray[np.int64]  # N
-    class_names: tuple[str, ...]
-    outcomes: list[MethodOutcome]  # one per run
-
-
-def paired(folders: Sequence[Path]) -> Paired:
-    """Runs image by image; where their numbers of seeds differ, as many as all have."""
-    predictions = [_predictions(folder) for folder in folders]
-    seeds = min(len(next(iter(p.prediction.values()))) for p in predictions)
-    outcomes = _paired(folders, [p.first(seeds) for p in predictions])
-    return Paired(predictions[0].labels, predictions[0].class_names, outcomes)
-
-
-def _paired(
-    folders: Sequence[Path], predictions: Sequence[external.ExternalPredictions]
-) -> list[MethodOutcome]:
-    """Each run's own method, which comes first in its file, on the same images."""
-    outcomes = [p.outcome(next(iter(p.prediction))) for p in predictions]
-    for folder, p, o in zip(folders, predictions, outcomes, strict=True):
-        for what, same in (
-            ("classes", p.class_names == predictions[0].class_names),
-            ("test images", p.ids == predictions[0].ids),
-            ("numbers of seeds", len(o.correct) == len(outcomes[0].correct)),
-        ):
-            if not same:
-                raise UserError(
-                    f"{folder} and {folders[0]} have different {what}, so they cannot be compared"
-                )
-    return outcomes
-
-
 def _groups(source: str | None, result: Mapping[str, Any], names: Sequence[str]) -> Groups:
     """The groups of a file or a reference run; else those that `result` was evaluated with."""
     if source is None:
@@ -249,7 +263,3 @@ def _groups(source: str | None, result: Mapping[str, Any], names: Sequence[str])
     if given is None:
         raise UserError(f'existing runs are not ranked again by "{source}"; name a run folder or a JSON file')
     return given
-
-
-def _predictions(folder: Path) -> external.ExternalPredictions:
-    return external.read(RunFolder(folder).checked_predictions())

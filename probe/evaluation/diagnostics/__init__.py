@@ -1,6 +1,7 @@
 """Why are some classes hard? The measurements of the papers, each a small function of plain arrays.
 
 outputs      of logits: prediction bias, logit margins, confusions
+confusion_matrix  which classes are mistaken for which, look-alikes side by side
 weights      of a classifier: norms, class mean angle
 features     of features: spread, variance norm, angles, separability, distances, t-SNE
 classifiers  k-NN and a fixed equiangular classifier, to compare with the trained head

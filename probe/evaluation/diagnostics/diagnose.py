@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.evaluation.diagnostics import classifiers, features, outputs, weights
+from probe.evaluation.diagnostics import classifiers, confusion_matrix, features, outputs, weights
 from probe.evaluation.diagnostics.sampling import balanced_rows
 from probe.evaluation.diagnostics.training_bias import TrainingBias
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 20_000  # training rows that are used, at most: a seeded sample, balanced over classes
 UNEQUAL = 1.5  # largest over smallest class, from which classes are chosen by their size
+LOOK_ALIKES = 2  # right images of the predicted class that are shown beside a confusion
 MAPPED_ROWS = 120  # of the t-SNE map of the groups: a quarter of a second
 MAPPED = 8  # classes on the t-SNE map: the hardest, the easiest, and what they are mistaken for
 
@@ -74,6 +75,7 @@ def diagnose(
     }
     own = next(iter(models.values()))
     block["confusions"] = _confusions(own, context, class_names)
+    block["confusion_matrix"] = confusion_matrix.block(own.logits.argmax(axis=1), labels, context.num_classes)
     if margins is not None:
         block["complexity"] = _complexity(margins)
     if train is not None and test is not None:
@@ -158,6 +160,12 @@ def _confusions(model: Model, context: _Context, class_names: Sequence[str]) -> 
     prediction = model.logits.argmax(axis=1)
     confidence = outputs.softmax(model.logits).max(axis=1)
     n = np.bincount(context.labels, minlength=context.num_classes)
+
+    def surest(k: int) -> list[int]:
+        """Images of class k that look like it to the model, to be seen beside what is mistaken for it."""
+        rows = np.flatnonzero((prediction == k) & (context.labels == k))
+        return [int(r) for r in rows[np.argsort(-confidence[rows], kind="stable")][:LOOK_ALIKES]]
+
     return [
         {
             "true": class_names[c.true],
@@ -166,6 +174,7 @@ def _confusions(model: Model, context: _Context, class_names: Sequence[str]) -> 
             "share": c.count / int(n[c.true]),
             "rows": c.rows,
             "ids": [context.ids[r] for r in c.rows],
+            "predicted_ids": [context.ids[r] for r in surest(c.predicted)],
         }
         for c in outputs.top_confusions(prediction, context.labels, confidence)
     ]

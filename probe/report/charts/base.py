@@ -8,16 +8,19 @@ from typing import Any
 
 Spec = dict[str, Any]
 HEIGHT = 260
+FEW = 40  # classes, up to which a chart has their names on an axis
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
-# One accent; groups are its shades, so that darker (or, on black, lighter) always means harder.
+# Groups go from blue over amber to red, each at least 3:1 on its paper and apart from the others for readers
+# who confuse red and green or blue and yellow (`tests/report/test_colours.py` computes it).
 LIGHT = {
     "ink": "#1b1e24",
     "faint": "#6b7280",
     "line": "#e3e6eb",
     "paper": "#ffffff",
-    "series": ["#2456d6", "#9aa1ac", "#0f8f78", "#c2571a"],
-    "shades": ["#a9c0f5", "#5f88e8", "#16389c"],
+    "series": ["#2456d6", "#7d8592", "#0f8f78", "#c2571a"],
+    "heat": ["#f3f5f9", "#9db8ee", "#2456d6", "#0c1f5c"],
+    "shades": ["#2f7fd0", "#b8860b", "#8c1d3f"],
 }
 DARK = {
     "ink": "#e8eaee",
@@ -25,7 +28,8 @@ DARK = {
     "line": "#2c313a",
     "paper": "#14161a",
     "series": ["#86a8ff", "#7b8494", "#4fd0b5", "#f0995c"],
-    "shades": ["#3f5aa6", "#7d9ff2", "#d5e0ff"],
+    "heat": ["#20242c", "#34508f", "#86a8ff", "#eef3ff"],
+    "shades": ["#4f93e6", "#e8c468", "#ff6f91"],
 }
 
 
@@ -79,6 +83,7 @@ def theme(colours: Mapping[str, Any]) -> Spec:
     return {
         "background": "transparent" if colours is DARK else colours["paper"],
         "font": FONT,
+        "padding": {"left": 5, "right": 14, "top": 5, "bottom": 5},  # half a label beyond the last tick
         "view": {"stroke": None},
         "title": {
             "color": colours["ink"],
@@ -98,13 +103,15 @@ def theme(colours: Mapping[str, Any]) -> Spec:
             "labelFontSize": 11,
             "titleFontSize": 12,
         },
-        "axisX": {"grid": False, "labelSeparation": 6},
+        "axisX": {"grid": False, "labelSeparation": 6, "labelFlush": False},  # labels where the ticks are
         "legend": {
             **label,
             "title": None,
             "orient": "top",
             "labelFontSize": 12,
             "symbolStrokeWidth": 3,
+            "symbolOpacity": 1,
+            "labelLimit": 260,
             "symbolBaseFillColor": colours["faint"],
         },
         "header": {**label, "titleFontWeight": "normal", "labelFontSize": 12, "labelFontWeight": 600},
@@ -112,9 +119,10 @@ def theme(colours: Mapping[str, Any]) -> Spec:
             "category": colours["series"],
             "ordinal": colours["shades"],
             "ramp": {"scheme": colours["shades"]},  # interpolated to as many shades as there are groups
+            "heatmap": {"scheme": colours["heat"]},
         },
-        "line": {"strokeWidth": 2},
-        "point": {"filled": True, "size": 42, "opacity": 0.8},
+        "line": {"strokeWidth": 2, "color": colours["series"][0]},
+        "point": {"filled": True, "size": 42, "opacity": 0.8, "color": colours["series"][0]},
         "circle": {"size": 34, "opacity": 0.7},
         "rule": {"color": colours["faint"]},
         "boxplot": {"size": 14},
@@ -153,7 +161,7 @@ def series(field: str, order: Sequence[str]) -> Spec:
 
 
 def shade(order: Sequence[str]) -> Spec:
-    """Groups by the shades of the accent, hardest strongest."""
+    """Groups by colour, from easy to hard."""
     return {
         "field": "group",
         "type": "ordinal",
@@ -161,8 +169,26 @@ def shade(order: Sequence[str]) -> Spec:
     }
 
 
+def shape(order: Sequence[str]) -> Spec:
+    """Groups by shape too, for readers and printers without colour."""
+    shapes = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+    scale = {"domain": list(order), "range": [shapes[i % len(shapes)] for i in range(len(order))]}
+    return {"field": "group", "type": "nominal", "scale": scale}
+
+
+def named(rank: str, order: Sequence[str]) -> Spec:
+    """An axis of classes, easiest to hardest: with their names where they are few, else by rank."""
+    if len(order) > FEW:
+        return quantity(rank, "classes, easiest to hardest", nice=False)
+    axis = {"labelAngle": -90, "labelLimit": 130, "labelOverlap": True, "labelFontSize": 10}
+    return {**lines("class", order), "axis": axis}
+
+
 def intervals(title: str, columns: Mapping[str, str], **encoding: Any) -> list[Spec]:
-    """Layers of a chart of gains: a dashed line at 0, a bar from `low` to `high`, a dot at `gain`."""
+    """Layers of a chart of gains: a dashed line at 0, a bar from `low` to `high`, a dot at `gain`.
+
+    A gain of exactly 0 is a dot on the line.
+    """
     across = {"y": {"value": 0}, "y2": {"value": "height"}}
     return [
         {
@@ -183,6 +209,7 @@ def intervals(title: str, columns: Mapping[str, str], **encoding: Any) -> list[S
 def hint(columns: Mapping[str, str]) -> list[Spec]:
     """What hovering shows: every column, numbers rounded."""
     text = {"class", "group", "method", "classifier", "statistic", "verdict", "data", "backbone"}
+    text |= {"true", "predicted", "series", "what", "run"}
     return [
         {"field": field, "title": heading, **({} if field in text else {"format": ".4~g"})}
         for field, heading in columns.items()

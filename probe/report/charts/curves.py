@@ -1,11 +1,11 @@
-"""Curves: class by class under three classifiers, of chosen classes, and along a parameter's values."""
+"""Curves: of a training, of classes under three classifiers, of chosen classes, along a parameter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from probe.report.charts.base import Chart, framed, quantity, series
+from probe.report.charts.base import Chart, framed, hint, quantity, series
 from probe.report.charts.shapes import View, along_classes, distribution
 
 CLASSIFIERS = {"linear": "linear head", "knn": "k-NN", "etf": "fixed ETF"}
@@ -15,6 +15,13 @@ STATISTICS = {
     "hard": "hard",
     "worst_tenth": "worst tenth",
 }
+
+# The panels of a training: title, part of `curves`, key, factor.
+TRAINED = (
+    ("loss", "steps", "loss", 1),
+    ("validation accuracy %", "epochs", "validation", 100),
+    ("learning rate", "steps", "lr", 1),
+)
 
 
 def class_curves(view: View) -> Chart | None:
@@ -138,3 +145,56 @@ def _along_parameters(
 def _best(tried: Sequence[Mapping[str, Any]], name: str, value: float, statistic: str) -> float | None:
     rows = (row for row in tried if row["parameters"].get(name) == value)
     return max((row[statistic] for row in rows if row.get(statistic) is not None), default=None)
+
+
+def training(result: Mapping[str, Any]) -> Chart | None:
+    """How the training went: loss and rate by step, validation by epoch, margins where it has them."""
+    rows = list(_of_training(result))
+    if not rows:
+        return None
+    panels, names = list(dict.fromkeys(row[1] for row in rows)), list(dict.fromkeys(row[2] for row in rows))
+    columns = {"place": "panel", "what": "what", "series": "series", "step": "step", "value": "value"}
+    return Chart(
+        "training-curves",
+        "How the training went",
+        "Loss and learning rate by step (means of neighbouring steps), accuracy on held-out images after "
+        "each epoch, and margins where the method sets them.",
+        columns,
+        rows,
+        {
+            "columns": min(2, len(panels)),
+            "facet": {
+                "field": "what",
+                "type": "nominal",
+                "sort": {"field": "place", "op": "min"},
+                "title": None,
+            },
+            "spec": {
+                "width": 400,
+                "height": 170,
+                "mark": {"type": "line", "point": {"size": 12}},
+                "encoding": {
+                    "x": quantity("step", "step", nice=False),
+                    "y": quantity("value", ""),
+                    "color": series("series", names),
+                    "tooltip": hint({k: v for k, v in columns.items() if k != "place"}),
+                },
+            },
+            "resolve": {"scale": {"y": "independent"}},
+        },
+    )
+
+
+def _of_training(result: Mapping[str, Any]) -> Iterator[tuple[int, str, str, int, float]]:
+    """(panel's place, panel, series, step, value)."""
+    found = result.get("curves") or {}
+    for place, (what, part, key, factor) in enumerate(TRAINED):
+        for row in found.get(part) or ():
+            if row.get(key) is not None:
+                value = float(f"{factor * row[key]:.5g}")
+                yield place + 1, what, f"seed {row['seed']}", row["step"], value
+    for point in (result.get("margins") or {}).get("history") or ():
+        ordered = sorted(point["gamma"])
+        middle = ordered[len(ordered) // 2]
+        for name, value in (("largest", ordered[-1]), ("median", middle), ("smallest", ordered[0])):
+            yield len(TRAINED) + 1, "margins of classes", name, point["step"], value

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from probe.report.charts.base import Chart, framed, quantity, series
 from probe.report.charts.shapes import View, against_accuracy, along_classes, boxes, distribution
+from probe.report.text.format import coefficient
 
 Panel = Callable[[View], Chart | None]
 FOLLOWED = 8  # classes whose margins are shown over training
@@ -54,7 +55,7 @@ def margins(view: View) -> Chart | None:
         title="MR² margins against accuracy",
         note=MEANT
         + (
-            f" Rank correlation with difficulty: {found['rank_correlation']:+.2f}."
+            f" Rank correlation with difficulty: {coefficient(found['rank_correlation'])}."
             if found.get("rank_correlation") is not None
             else ""
         ),

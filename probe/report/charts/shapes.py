@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from probe.report.charts.base import Chart, Spec, framed, hint, lines, quantity, series, shade
+from probe.report.charts.base import (
+    HEIGHT,
+    Chart,
+    Spec,
+    framed,
+    hint,
+    lines,
+    named,
+    quantity,
+    series,
+    shade,
+    shape,
+)
 
+TAIL = 0.05  # at each end of a distribution, which is left out of sight so that the middle is readable
 LEVELS = 41  # quantiles of every stored distribution, from 0 to 1
 CLASS = {"rank": "rank", "class": "class", "group": "group", "accuracy": "accuracy %"}
 
@@ -61,11 +74,12 @@ def against_accuracy(
         columns=columns,
         rows=rows,
         spec=framed(
-            "circle",
+            "point",
             columns,
             x=quantity("value", what),
             y=quantity("accuracy", measured),
             color=shade(view.groups),
+            shape=shape(view.groups),
         ),
         **about,
     )
@@ -85,7 +99,7 @@ def along_classes(
         spec=framed(
             "circle",
             columns,
-            x=quantity("rank", "classes, easiest to hardest", nice=False),
+            x=named("rank", list(dict.fromkeys(row[1] for row in rows))),
             y=quantity("value", what),
             color=series("method", list(tables)),
         ),
@@ -104,19 +118,32 @@ def distribution(
         for group, values in table.items()
         for i, v in enumerate(values)
     ]
+    shown = [values for table in tables.values() for values in table.values() if values]
+    cut = round(TAIL * (LEVELS - 1))
+    ends = [min(v[cut] for v in shown), max(v[-1 - cut] for v in shown)] if shown else [0, 1]
+    x = quantity("value", what, nice=False)
+    x["scale"] = {**x["scale"], "domain": [float(f"{end:.3g}") for end in ends]}
     dash: Spec = {"strokeDash": {**series("method", list(tables))}} if len(tables) > 1 else {}
+    curves = {
+        "mark": {"type": "line", "clip": True, "interpolate": "step-after"},
+        "encoding": {
+            "x": x,
+            "y": quantity("share", "share of images below", axis={"format": ".0%", "tickCount": 5}),
+            "color": shade(groups),
+            "order": {"field": "share", "type": "quantitative"},
+            **dash,
+            "tooltip": hint(columns),
+        },
+    }
+    zero = {
+        "mark": {"type": "rule", "strokeDash": [3, 3], "clip": True},
+        "encoding": {"x": {"datum": 0, "type": "quantitative"}},
+    }
+    crosses = ends[0] < 0 < ends[1]
     return Chart(
         columns=columns,
         rows=rows,
-        spec=framed(
-            {"type": "line", "clip": True},
-            columns,
-            x=quantity("value", what),
-            y=quantity("share", "share of images below", axis={"format": ".0%"}),
-            color=shade(groups),
-            order={"field": "share", "type": "quantitative"},
-            **dash,
-        ),
+        spec={"width": "container", "height": HEIGHT + 40, "layer": [*([zero] if crosses else []), curves]},
         **about,
     )
 

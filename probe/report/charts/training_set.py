@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from probe.report.charts.base import Chart, framed, quantity, series, shade
+from probe.report.charts.base import Chart, framed, named, quantity, series, shade
 from probe.report.charts.shapes import CLASS, View
 
 UNEQUAL = 1.5  # largest over smallest class, from which sizes are worth an axis
@@ -31,7 +31,7 @@ def training_bias(view: View) -> Chart | None:
     departs = ", ".join(f"{method} {100 * table['largest_excess']:.2g} %" for method, table in tables.items())
     equal = max(counts) <= UNEQUAL * min(counts)
     along = (
-        quantity("rank", "classes, easiest to hardest", nice=False)
+        named("rank", list(dict.fromkeys(row[1] for row in rows)))
         if equal
         else quantity("n", "training images")
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe.report.html.markup import element, text
+from probe.report.html.markup import name as named
 from probe.report.text import format
 from probe.report.text.format import gained, interval, percent
 
@@ -57,7 +58,7 @@ def class_table(result: Mapping[str, Any]) -> str:
     rows = sorted(result["test"]["by_class"], key=lambda r: (r["accuracy"] is None, r["accuracy"] or 0))
 
     def line(row: Row) -> str:
-        cells = element("th", text(row["name"]), scope="row") + "".join(c.cell(row) for c in shown)
+        cells = element("th", named(row["name"]), scope="row") + "".join(c.cell(row) for c in shown)
         return element("tr", cells, data_words=f"{row['name']} {row['group']}")
 
     caption = "Worst classes first."

@@ -10,8 +10,8 @@ from typing import Any
 
 from probe.report.charts.base import HEIGHT, Chart, hint, quantity, series
 from probe.report.charts.results import class_gains, group_gains
-from probe.report.html.markup import element, table, text
-from probe.report.html.page import assemble, figure, look_first_section, section
+from probe.report.html.markup import element, scrolling, table, text
+from probe.report.html.page import assemble, figure, look_first_content, opening, section
 from probe.report.html.sections import groups_table, remarks
 from probe.report.text import format
 from probe.report.text.format import gain_interval, gained, percent
@@ -26,15 +26,13 @@ def render(report: Report, *, thumbnails: Mapping[str, str] | None = None, keep:
     report, thumbnails = visible(report), visible(thumbnails or {})
     shown = list(charts(report))
     tested = list(test_charts(report))
-    headline = element("p", text(report["sentence"]), cls="sentence")
-    if report["remarks"]:
-        headline += remarks(report["remarks"])
+    look = look_first_content(as_result(report), thumbnails)
     body = [
-        element("section", headline, aria_label="Result"),
+        opening([report["sentence"]], remarks(report["remarks"])),
         section("levers", "What was tried", _levers(report) + _shares(report) + "".join(map(figure, shown))),
         section("test", "On the test images", "".join(map(figure, tested)) + groups_table(as_result(report))),
-        *look_first_section(as_result(report), thumbnails),
-        section("recipe", "The chosen recipe", element("pre", text(report["chosen"]["yaml"]))),
+        *([section("look", "Look at these first", look)] if look else []),
+        section("recipe", "The chosen recipe", element("pre", text(report["chosen"]["yaml"]), tabindex="0")),
     ]
     title = f"What helps the hard classes of {format.data(report['data'])}"
     return assemble(title, text(searched(report)), body, [*shown, *tested], keep=keep)
@@ -64,12 +62,8 @@ def _levers(report: Report) -> str:
         "the gain over the plain probe is clear at 95 %. Intervals are for one lever each, not corrected for "
         "the number of levers."
     )
-    return element("p", text(note), cls="note") + element(
-        "div",
-        table(heading, rows, caption="Levers, in the order they were tried"),
-        cls="scroll",
-        tabindex="0",
-    )
+    levers = table(heading, rows, caption="Levers, in the order they were tried")
+    return element("p", text(note), cls="note") + scrolling(levers, "Levers")
 
 
 def _shares(report: Report) -> str:
@@ -86,7 +80,7 @@ def _shares(report: Report) -> str:
         for share in report["shares"].values()
     ]
     caption = "What each kind of lever gave when it was added, on held-out training images"
-    return element("div", table(heading, rows, caption=caption), cls="scroll", tabindex="0")
+    return scrolling(table(heading, rows, caption=caption), "Kinds of levers")
 
 
 def charts(report: Report) -> Iterator[Chart]:
@@ -98,8 +92,7 @@ def test_charts(report: Report) -> Iterator[Chart]:
     """The charts of the test images; none where nothing was kept."""
     if report["gain"] is not None:
         result = as_result(report)
-        yield group_gains(result)
-        yield class_gains(result)
+        yield from filter(None, (group_gains(result), class_gains(result)))
 
 
 def frontier(report: Report) -> Chart:

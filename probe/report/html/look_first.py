@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from probe.report.html.markup import element, text
+from probe.report.html.markup import element, name, text
 from probe.report.text import format
 from probe.report.text.format import percent, plural
 
-Picture = Callable[[Mapping[str, str], str], str]  # an image (split and id) and what is on it, to HTML
+# An image (split and id), what is on it and what to write below it, to HTML.
+Picture = Callable[[Mapping[str, str], str, str | None], str]
 
 CLASSES = 30  # the hardest, which are shown with their images
 SUSPECTS, PAIRS = 4, 2  # images and pairs of a class
@@ -47,7 +48,7 @@ def look_first(result: Mapping[str, Any], picture: Picture) -> str:
 
 
 def _class(row: Mapping[str, Any], picture: Picture) -> str:
-    head = f"{element('strong', text(row['name']))}, {percent(row['accuracy'])} % right"
+    head = f"{element('strong', name(row['name']))}, {percent(row['accuracy'])} % right"
     reasons = [reason["text"] for reason in row["reasons"]] or [row["text"]]
     said = "".join(element("p", text(reason), cls="reason") for reason in reasons)
     return element("p", head) + said + _suspects(row, picture) + "".join(_pairs(row, picture))
@@ -62,7 +63,7 @@ def _suspects(row: Mapping[str, Any], picture: Picture) -> str:
     names = [
         f"{image['id']}: {image['rival']} {percent(image['rival_probability'], 0)} %" for image in images
     ]
-    return _shown(said, images, names, picture)
+    return _shown(said, images, names, picture, [f"as {image['rival']}" for image in images])
 
 
 def _pairs(row: Mapping[str, Any], picture: Picture) -> Iterator[str]:
@@ -73,12 +74,18 @@ def _pairs(row: Mapping[str, Any], picture: Picture) -> Iterator[str]:
         odd = images[0]["class"] != images[1]["class"]
         said = f"near-duplicates in {where}" + (f", labelled {labels}" if odd else "")
         names = [f"{image['split']} {image['id']}: {image['class']}" for image in images]
-        yield _shown(said, images, names, picture)
+        yield _shown(said, images, names, picture, [image["class"] for image in images])
 
 
-def _shown(said: str, images: Iterable[Mapping[str, str]], names: list[str], picture: Picture) -> str:
+def _shown(
+    said: str,
+    images: Iterable[Mapping[str, str]],
+    names: list[str],
+    picture: Picture,
+    below: list[str],
+) -> str:
     """A line and its pictures, which have the names; without pictures, the line has them."""
-    drawn = "".join(picture(image, name) for image, name in zip(images, names, strict=True))
+    drawn = "".join(picture(*shown) for shown in zip(images, names, below, strict=True))
     if not drawn:
         return element("p", text(f"{said} ({'; '.join(names)})"), cls="note")
     return element("p", text(said), cls="note") + element("div", drawn, cls="thumbs")

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # What could end a script element or a line of JavaScript, as JSON escapes with the same meaning.
+VOID = ("br", "wbr")  # elements without content
 _IN_SCRIPT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
 def text(value: Any) -> str:
     """Any value as text, for element content and quoted attributes."""
     return html.escape(str(value), quote=True)
+
+
+def name(value: Any) -> str:
+    """A name as text that may break after an underscore, a hyphen or a slash, as it may between words."""
+    return re.sub(r"(?<=\w)([_\-/])(?=\w)", r"\1<wbr>", text(value))
+
+
+def scrolling(content: str, label: str) -> str:
+    """A region that scrolls sideways where it must, and shows that it does."""
+    return element("div", content, cls="scroll", tabindex="0", role="region", aria_label=label)
 
 
 def json_in_script(value: Any) -> str:
@@ -23,6 +35,8 @@ def json_in_script(value: Any) -> str:
 
 def element(tag: str, content: str = "", **attributes: Any) -> str:
     """`element("p", text(x), cls="note")`; the content is HTML already, attribute values are escaped."""
+    if tag in VOID:
+        return f"<{tag}>"
     given = "".join(
         f' {name.replace("cls", "class").replace("_", "-")}="{text(value)}"'
         for name, value in attributes.items()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
 from importlib.metadata import version
@@ -15,10 +16,14 @@ from backbones import reading
 from probe.errors import UserError
 from probe.report.charts import diagnostics as panels
 from probe.report.charts import results as charts
+from probe.report.charts import verdicts
 from probe.report.charts.base import DARK, LIGHT, Chart, theme
+from probe.report.charts.shapes import View
 from probe.report.html import attribute, look_first, sections
 from probe.report.html.class_table import class_table
 from probe.report.html.markup import element, json_in_script, text
+from probe.report.html.reproduce import reproduce
+from probe.report.text.conclusion import conclusion
 from probe.system.atomic import write_atomic
 from probe.system.cache_dir import cache_root, check_owner
 from probe.system.safe_text import visible
@@ -33,6 +38,25 @@ POLICY = (
 FOOTER = "Written by mr2-probe. Accuracies are percentages; intervals have 95 % confidence."
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What the sections of a page are made of."""
+
+    result: Mapping[str, Any]
+    thumbnails: Mapping[str, str]
+    charts: Sequence[Chart]  # of the results
+    panels: Sequence[Chart]  # of the diagnostics
+
+
+@dataclass(frozen=True)
+class Section:
+    """A row of SECTIONS: its anchor, its heading, and its content, which is empty where there is none."""
+
+    name: str
+    heading: str
+    content: Callable[[Shown], str]
+
+
 def render(
     result: Mapping[str, Any],
     *,
@@ -44,55 +68,83 @@ def render(
     >>> Path("report.html").write_text(render(json.loads(Path("result.json").read_text())))
     """
     result, thumbnails = visible(result), visible(thumbnails or {})
-    results, diagnostics = list(charts.of_result(result)), list(panels.of_result(result))
-    body = [
-        element(
-            "section", sections.cards(result) + sections.remarks_of(result), aria_label="Headline results"
-        ),
-        section(
-            "accuracy",
-            "Accuracy by class and group",
-            "".join(figure(c) for c in results) + element("h3", "All groups") + sections.groups_table(result),
-        ),
-        *attribute_section(result),
-        *look_first_section(result, thumbnails),
-        section("table", "All classes", class_table(result)),
-    ]
-    if sections.has_confusions(result):
-        body.append(section("confusions", "Confusions", sections.confusions(result, thumbnails)))
-    if diagnostics:
-        body.append(
-            section("why", "Diagnostics", element("div", "".join(map(figure, diagnostics)), cls="panels"))
-        )
-    body.append(section("reproduce", "Reproduce", sections.reproduce(result)))
-    shown = [*results, *diagnostics]
-    return assemble(sections.title(result), sections.subtitle(result), body, shown, keep=keep)
+    shown = Shown(result, thumbnails, list(charts.of_result(result)), list(panels.of_result(result)))
+    body = [opening(conclusion(result), sections.cards(result) + sections.remarks_of(result))]
+    body += [section(s.name, s.heading, html) for s in SECTIONS if (html := s.content(shown))]
+    return assemble(
+        sections.title(result), sections.subtitle(result), body, [*shown.charts, *shown.panels], keep=keep
+    )
 
 
-def attribute_section(result: Mapping[str, Any]) -> Iterable[str]:
+def opening(said: Sequence[str], below: str = "") -> str:
+    """The first section of a page: the sentences of its conclusion, and what stands right below them."""
+    sentences = "".join(element("p", _sentence(sentence)) for sentence in said)
+    return element("section", element("div", sentences, cls="lead") + below, aria_label="Conclusion")
+
+
+def _sentence(said: str) -> str:
+    """Commands in the type of code, and no line break before a percent sign."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", text(said)).replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def _accuracy(shown: Shown) -> str:
+    drawn = element("div", "".join(map(figure, shown.charts)), cls="panels")
+    return drawn + element("h3", "All groups") + sections.groups_table(shown.result)
+
+
+def _attribute(shown: Shown) -> str:
     """Groups that are not classes, where the run had an attribute."""
-    if (block := result.get("attribute")) is not None:
-        yield section("attribute", f"Accuracy by {block['name']}", attribute.content(block))
+    block = shown.result.get("attribute")
+    return "" if block is None else attribute.content(block)
 
 
-def look_first_section(result: Mapping[str, Any], thumbnails: Mapping[str, str]) -> Iterable[str]:
+def look_first_content(result: Mapping[str, Any], thumbnails: Mapping[str, str]) -> str:
     """What to look at first, where a result has it."""
-    if look_first.shown_classes(result.get("diagnostics") or {}):
-        picture = partial(sections.picture, thumbnails)
-        yield section("look", "Look at these first", look_first.look_first(result, picture))
+    if not look_first.shown_classes(result.get("diagnostics") or {}):
+        return ""
+    return look_first.look_first(result, partial(sections.picture, thumbnails))
 
 
-WIDE = {"class-accuracy", "group-gains", "class-gains", "prediction-bias-groups", "t-sne"}
+def _confusions(shown: Shown) -> str:
+    return (
+        sections.confusions(shown.result, shown.thumbnails) if sections.has_confusions(shown.result) else ""
+    )
 
 
-def figure(chart: Chart) -> str:
+def _details(shown: Shown) -> str:
+    """The diagnostics, folded, each with one line that says what it shows."""
+    view, parts = View(shown.result), []
+    for chart in shown.panels:
+        said = verdicts.of_panel(chart.name, view)
+        line = element("strong", text(chart.title)) + element("span", text(said), cls="said")
+        parts.append(element("details", element("summary", line) + figure(chart, heading=False), cls="panel"))
+    note = "What each diagnostic says, in one line; open it to see its chart."
+    return element("p", note, cls="note") + "".join(parts) if parts else ""
+
+
+# From top to bottom, below the conclusion; a further section is a further row.
+SECTIONS = (
+    Section("accuracy", "Accuracy by class and group", _accuracy),
+    Section("attribute", "Accuracy by attribute", _attribute),
+    Section("look", "Look at these first", lambda s: look_first_content(s.result, s.thumbnails)),
+    Section("confusions", "Confusions", _confusions),
+    Section("table", "All classes", lambda s: class_table(s.result)),
+    Section("details", "Details", _details),
+    Section("reproduce", "Reproduce", lambda s: reproduce(s.result)),
+)
+WIDE = {"training-curves", "confusion-matrix"}
+
+
+def figure(chart: Chart, *, heading: bool = True) -> str:
     """A chart with its caption and, folded, the same numbers as a table."""
-    caption = element("figcaption", element("h3", text(chart.title)) + element("p", text(chart.note)))
+    title = element("h3", text(chart.title)) if heading else ""
+    caption = element("figcaption", title + element("p", text(chart.note)))
     label = f"Chart: {chart.title}. {chart.note} The same numbers follow in a table."
     place = element("div", "", id=f"chart-{chart.name}", cls="chart", role="img", aria_label=label)
+    region = {"tabindex": "0", "role": "region", "aria_label": f"Numbers of {chart.title}"}
     numbers = element(
         "details",
-        element("summary", "Show the numbers as a table") + element("div", "", cls="tall", tabindex="0"),
+        element("summary", "Show the numbers as a table") + element("div", "", cls="tall scroll", **region),
         data_chart=chart.name,
     )
     return element("figure", caption + place + numbers, cls="wide" if chart.name in WIDE else None)

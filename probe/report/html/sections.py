@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from probe.report.html.markup import definitions, element, table, text
+from probe.report.html.markup import element, name, scrolling, table, text
 from probe.report.html.thumbnails import TEST
 from probe.report.html.thumbnails import key as thumbnail_key
 from probe.report.text import format
@@ -13,6 +13,7 @@ from probe.report.text.format import gain_interval, gained, interval, percent, p
 
 Result = Mapping[str, Any]
 UNIT = element("small", " %")
+EACH_SIDE = 2  # pictures of a mistake, and of what it was mistaken for
 
 
 def title(result: Result) -> str:
@@ -65,14 +66,15 @@ def cards(result: Result) -> str:
     gains = versus["gain"] if versus else {}
 
     def accuracy(what: str, value: float, ci: Sequence[float] | None, key: str, *, main: bool = False) -> str:
-        more = _gain(gains.get(key), reference) or f"95 % interval: {interval(ci)}"
+        gain = _gain(gains.get(key), reference)
+        more = f"95 %: {interval(ci)}" + (element("br") + gain if gain else "")
         return card(what, percent(value) + UNIT, more, main=main)
 
     shown = [accuracy("Overall accuracy", test["top1"], test["ci"], "overall", main=True)]
     if len(test["groups"]) > 1:
-        name, group = list(test["groups"].items())[-1]
-        what = f"{name.capitalize()} classes ({len(group['classes'])})"
-        shown.append(accuracy(what, group["accuracy"], group["ci"], name, main=True))
+        hardest, group = list(test["groups"].items())[-1]
+        what = f"{hardest.capitalize()} classes ({len(group['classes'])})"
+        shown.append(accuracy(what, group["accuracy"], group["ci"], hardest, main=True))
     shown.append(
         accuracy("Mean per class", test["mean_per_class"], test["mean_per_class_ci"], "mean_per_class")
     )
@@ -82,7 +84,9 @@ def cards(result: Result) -> str:
 def _fairness(test: Mapping[str, Any]) -> Iterator[str]:
     """Cards of how evenly classes are treated, and of what else the result has."""
     gini = f", Gini {test['gini']:.3f}" if test.get("gini") is not None else ""
-    yield card("Worst class", percent(test["worst"]["accuracy"]) + UNIT, text(test["worst"]["class"]))
+    worst = next(row for row in test["by_class"] if row["name"] == test["worst"]["class"])
+    more = f"{name(worst['name'])}{element('br')}95 %: {interval(worst['ci'])}"
+    yield card("Worst class", percent(worst["accuracy"]) + UNIT, more)
     yield card(
         "Gap, best to worst",
         percent(test["gap"]) + element("small", " points"),
@@ -113,16 +117,16 @@ def groups_table(result: Result) -> str:
     tables |= format.count_groups(result)
     rows = [
         [
-            text(name),
+            name(group_name),
             text(by),
             str(len(group["classes"])),
             percent(group["accuracy"]),
             interval(group["ci"]),
             percent(group["ece"]),
-            *([_gain(gains.get(name))] if versus else []),
+            *([_gain(gains.get(group_name))] if versus else []),
         ]
         for by, (groups, gains) in tables.items()
-        for name, group in groups.items()
+        for group_name, group in groups.items()
         if group["accuracy"] is not None
     ]
     heading = [
@@ -137,7 +141,7 @@ def groups_table(result: Result) -> str:
     caption = "A group's accuracy is the mean over its classes."
     if versus:
         caption += " Intervals and verdicts of the gains are corrected for their number (Holm)."
-    return element("div", table(heading, rows, caption=caption, numeric=2), cls="scroll", tabindex="0")
+    return scrolling(table(heading, rows, caption=caption, numeric=2), "All groups")
 
 
 def has_confusions(result: Result) -> bool:
@@ -145,65 +149,54 @@ def has_confusions(result: Result) -> bool:
     return bool((result.get("diagnostics") or {}).get("confusions"))
 
 
-def picture(thumbnails: Mapping[str, str], image: Mapping[str, str], shown: str) -> str:
-    """The thumbnail of an image (split and id); nothing where there is none. `shown` says what is on it."""
+def picture(
+    thumbnails: Mapping[str, str], image: Mapping[str, str], shown: str, below: str | None = None
+) -> str:
+    """The thumbnail of an image (split and id); nothing where there is none.
+
+    `shown` says what is on it, `below` is written below it.
+    """
     source = thumbnails.get(thumbnail_key(image["split"], image["id"]), "")
     if not source.startswith("data:image/"):
         return ""
-    size = 'decoding="async" width="62" height="62"'
-    return f'<img src="{text(source)}" alt="{text(shown)}" title="{text(shown)}" {size}>'
+    size = 'decoding="async" width="112" height="112"'
+    drawn = f'<img src="{text(source)}" alt="{text(shown)}" title="{text(shown)}" {size}>'
+    return element("figure", drawn + (element("figcaption", name(below)) if below else ""))
 
 
 def confusions(result: Result, thumbnails: Mapping[str, str]) -> str:
-    """The most frequent mistakes, with the most confident examples of each where there are thumbnails."""
+    """The most frequent mistakes, each beside the class that it was mistaken for."""
     items = []
     for row in result["diagnostics"]["confusions"]:
-        true, predicted = text(row["true"]), text(row["predicted"])
+        true, predicted = (element("strong", name(row[key])) for key in ("true", "predicted"))
         said = (
-            f"{element('strong', true)} mistaken for {element('strong', predicted)}: "
+            f"{true} mistaken for {predicted}: "
             f"{plural(row['count'], 'time')}, {percent(row['share'])} % of the class"
         )
-        shown = f"{row['true']}, mistaken for {row['predicted']}"
-        images = "".join(picture(thumbnails, {"split": TEST, "id": i}, shown) for i in row.get("ids", []))
-        thumbs = element("div", images, cls="thumbs") if images else ""
-        items.append(element("li", element("p", said) + thumbs))
-    note = "The most frequent mistakes on the test split, with the most confident examples of each."
+        wrong = _side(
+            thumbnails,
+            row.get("ids") or [],
+            f"{row['true']}, mistaken for {row['predicted']}",
+            f"{row['true']}, mistaken",
+        )
+        alike = _side(
+            thumbnails, row.get("predicted_ids") or [], row["predicted"], f"{row['predicted']}, right"
+        )
+        sides = element("div", wrong + alike, cls="sides") if wrong or alike else ""
+        items.append(element("li", element("p", said) + sides))
+    note = (
+        "The most frequent mistakes on the test split: on the left the most confident ones, on the right "
+        "images of the class that they were mistaken for."
+    )
     return element("p", note, cls="note") + element("ul", "".join(items), cls="pairs")
 
 
-def reproduce(result: Result) -> str:
-    """The recipe to run again, what it ran on, and how long it took."""
-    import yaml
-
-    parts = []
-    if result.get("recipe"):
-        recipe = yaml.safe_dump(result["recipe"], sort_keys=False, allow_unicode=True)
-        parts.append(
-            element("p", "Save as <code>recipe.yaml</code> and run <code>probe run recipe.yaml</code>.")
-            + element("pre", element("code", text(recipe)), tabindex="0")
-        )
-    if result.get("backbone"):
-        told = result["backbone"].get("parts") or [result["backbone"]]  # several, side by side
-        parts += [element("h3", "Backbone") + definitions(_flat(part)) for part in told]
-    if result.get("data"):
-        parts.append(element("h3", "Data") + definitions(_flat(result["data"])))
-    if result.get("environment"):
-        parts.append(element("h3", "Environment") + definitions(_flat(result["environment"])))
-    if result.get("timing"):
-        rows = [[text(k), f"{v:.1f}"] for k, v in result["timing"].items()]
-        parts.append(table(["stage", "seconds"], rows, caption="Time by stage"))
-    return "".join(parts) or element(
-        "p", "These predictions were made elsewhere, so there is no recipe.", cls="note"
+def _side(thumbnails: Mapping[str, str], ids: Sequence[str], shown: str, said: str) -> str:
+    """A few pictures and, below them, what they are."""
+    found = (picture(thumbnails, {"split": TEST, "id": i}, shown) for i in ids)
+    drawn = "".join([html for html in found if html][:EACH_SIDE])
+    return (
+        element("div", element("div", drawn, cls="thumbs") + element("p", name(said), cls="what"))
+        if drawn
+        else ""
     )
-
-
-def _flat(block: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested values with dotted names; empty ones are left out."""
-    flat: dict[str, Any] = {}
-    for key, value in block.items():
-        name = f"{above}{key}"
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{name}."))
-        elif value not in (None, [], ()):
-            flat[name] = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-    return flat

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FILE = "thumbnails.json"
 TEST = "test"
-SIDE = 96  # pixels: sharp at 62 on a high-density screen, about 3 kB each
+SIDE = 168  # pixels: sharp at 112 on a high-density screen, about 7 kB each
 
 
 class ShownSplit(Protocol):
@@ -47,7 +47,8 @@ def of_diagnostics(splits: Mapping[str, ShownSplit], diagnostics: Mapping[str, A
 
     Row numbers would not do: images that could not be read are in the split but not in the features.
     """
-    wanted = {(TEST, i) for confusion in diagnostics.get("confusions") or [] for i in confusion["ids"]}
+    confusions = diagnostics.get("confusions") or []
+    wanted = {(TEST, i) for c in confusions for i in (*c["ids"], *c.get("predicted_ids", ()))}
     wanted |= {(image["split"], image["id"]) for image in look_first.shown_images(diagnostics)}
     return {
         key(name, identity): data_uri(split[row][0])

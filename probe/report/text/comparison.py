@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from probe.report.text import exports, format, published
-from probe.report.text.run import BLANK, STYLES, WIDTH, cell, plain, write
+from probe.report.text.comparison_conclusion import conclusion, pairs_of_best
+from probe.report.text.run import BLANK, STYLES, WIDTH, cell, concluded, plain, write
 from probe.system.safe_text import printable
 
 BACKBONE = 14  # columns of a backbone in the table
@@ -28,6 +29,7 @@ def show(comparison: Mapping[str, Any], folder: str, console: Console | None = N
 
 def sections(comparison: Mapping[str, Any]) -> Iterator[RenderableType]:
     """The parts of the output, from top to bottom."""
+    yield from concluded(conclusion(comparison))
     tables = comparison.get("tables") or []
     for table in tables:
         yield from published.sections(table)
@@ -47,9 +49,15 @@ def sections(comparison: Mapping[str, Any]) -> Iterator[RenderableType]:
                 yield BLANK
     if comparison["rows"]:
         yield Text(printable(exports.legend(comparison)), style="dim")
+    for data, said in (comparison.get("shared_groups") or {}).items():
+        yield Text(f"{plain(format.data(data), 30)}: {printable(said)}", style="dim")
+    if comparison.get("backbones"):
+        yield BLANK
+        yield _pairs(comparison["backbones"])
+        yield BLANK
     compared = [row for row in comparison["rows"] if list(row["statistics"].values())[-1]["gain"]]
     if compared:
-        yield _ranking(compared)
+        yield _ranking(sorted(compared, key=format.place_in_ranking(comparison)))
     for remark in comparison["remarks"]:
         yield Text(f"note: {printable(remark)}", style="yellow")
     for failed in comparison["failed"]:
@@ -96,15 +104,31 @@ def _method(label: str) -> Text:
     return Text(f"{name}\n-{how}" if split else f"{name}{dash}{how}")
 
 
+def _pairs(blocks: Sequence[Mapping[str, Any]]) -> Table:
+    """The best backbone of each data set against each other one, on the same test images."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
+    table.add_column("backbones, overall", no_wrap=True)
+    table.add_column("points (95 %, Holm)", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True, min_width=len(format.NO_CHANGE))
+    for block in blocks:
+        on = f" {plain(format.data(block['data']), 10)}" if len(blocks) > 1 else ""
+        for pair in pairs_of_best(block)[:RANKED]:
+            gain, said = pair["gain"], format.verdict(pair["gain"])
+            who = f"{plain(pair['first'], 14)} over {plain(pair['second'], 14)}{on}"
+            interval = f"  {format.gained(gain)} ({format.gain_interval(gain['ci'])}) "
+            table.add_row(Text(who), interval, Text(said, style=STYLES[said]))
+    return table
+
+
 def _ranking(rows: list[Mapping[str, Any]]) -> Table:
     hardest = list(rows[0]["statistics"])[-1]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
-    table.add_column(cell(f"by gain on {plain(hardest, 20)}"), no_wrap=True)
+    table.add_column(cell(f"gain on {plain(hardest, 20)}"), no_wrap=True)
     table.add_column("gain (95 %, Holm)", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True, min_width=len(format.NO_CHANGE))
     several = len({row["data"] for row in rows}) > 1
     gains = [(row, list(row["statistics"].values())[-1]["gain"]) for row in rows]
-    for row, gain in sorted(gains, key=lambda pair: -pair[1]["mean"])[:RANKED]:
+    for row, gain in gains[:RANKED]:
         said = format.verdict(gain)
         on = f" {plain(format.data(row['data']), 10)}" if several else ""
         who = f"{plain(row['backbone'], 14)}{on} "

@@ -27,8 +27,7 @@ def sections(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield run.accuracies(result)
     yield run.BLANK
     yield from run.by_attribute(result)
-    yield run.extremes([row for row in result["test"]["by_class"] if row["n"]])
-    yield run.BLANK
+    yield from run.extremes(result)
     for remark in result["remarks"]:
         yield Text(f"note: {printable(remark)}", style="yellow")
 

@@ -168,26 +168,34 @@ def grid(heading: Sequence[str], lines: Sequence[Sequence[str]], right: int) -> 
 
 
 def latex(comparison: Comparison) -> str:
-    """One tabular for all data sets, ready for \\input; needs no package."""
+    """One tabular for all data sets, ready for \\input, with intervals; needs the package booktabs."""
     names = columns(comparison)
+    width = len(names) + 2
     lines = [
-        "% written by mr2-probe",
+        r"% written by mr2-probe; \usepackage{booktabs}",
         rf"\begin{{tabular}}{{ll{'r' * len(names)}}}",
-        r"\hline",
+        r"\toprule",
         " & ".join(["Backbone", "Method", *(escaped(n.capitalize(), LATEX) for n in names)]) + r" \\",
     ]
     for data, rows in by_data(comparison):
-        lines += [
-            r"\hline",
-            rf"\multicolumn{{{len(names) + 2}}}{{l}}{{\textit{{{escaped(format.data(data), LATEX)}}}}} \\",
-        ]
+        title = rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escaped(format.data(data), LATEX)}}}}} \\"
+        lines += [r"\midrule", title]
         for row in rows:
-            values = [escaped(cell(row["statistics"].get(n)), LATEX) for n in names]
+            found = [row["statistics"].get(n) for n in names]
+            values = [escaped(cell(statistic), LATEX) for statistic in found]
             lines.append(" & ".join([*_labels(row, LATEX), *values]) + r" \\")
-    note = escaped(legend(comparison), LATEX)
+            lines.append(" & ".join(["", "", *map(_latex_interval, found)]) + r" \\")
+    note = escaped(f"{legend(comparison)} Below: 95 % intervals of the accuracies.", LATEX)
     lines += [
-        r"\hline",
-        rf"\multicolumn{{{len(names) + 2}}}{{l}}{{\footnotesize {note}}} \\",
+        r"\bottomrule",
+        rf"\multicolumn{{{width}}}{{l}}{{\footnotesize {note}}} \\",
         r"\end{tabular}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _latex_interval(statistic: Mapping[str, Any] | None) -> str:
+    if statistic is None or statistic["ci"] is None:
+        return ""
+    low, high = (format.percent(end) for end in statistic["ci"])
+    return rf"{{\scriptsize [{low}, {high}]}}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 MINUS = "\N{MINUS SIGN}"
 UNKNOWN = "\N{EN DASH}"
 NO_CHANGE = "no clear change"
+UNEQUAL = 2  # largest class over smallest, in training images, from which on data is long-tailed
 FEW_SEEDS = {
     1: "one seed only: the intervals describe these trained heads, not what other seeds would give",
     2: "two seeds hardly show how much seeds differ, so the intervals are wide; use three or more",
@@ -32,6 +33,11 @@ def signed(fraction: float | None, digits: int = 1) -> str:
         return UNKNOWN
     rounded = f"{100 * fraction:+.{digits}f}"
     return rounded.lstrip("+-") if float(rounded) == 0 else rounded.replace("-", MINUS)
+
+
+def coefficient(value: float) -> str:
+    """A correlation, `+0.32`; what rounds to 0 has no sign."""
+    return signed(value / 100, 2)
 
 
 def interval(ci: Sequence[float] | None, digits: int = 1) -> str:
@@ -92,7 +98,7 @@ def look_first_totals(found: Mapping[str, Any]) -> list[str]:
             f"and {copies['test']:,} test images{odd}"
         )
     if forecast["correlation"] is not None:
-        by, value = " and ".join(forecast["by"]), f"{forecast['correlation']:+.2f}".replace("-", MINUS)
+        by, value = " and ".join(forecast["by"]), coefficient(forecast["correlation"])
         lines.append(f"forecast of difficulty by {by}: rank correlation {value} with the probe's accuracy")
     return lines
 
@@ -121,14 +127,39 @@ def groups(result: Mapping[str, Any]) -> str:
 def count_groups(
     result: Mapping[str, Any],
 ) -> dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Groups by training images and their gains, for each scheme that says more than "overall" does and is
-    not what the result is grouped by anyway."""
+    """Groups by training images and their gains where the data is long-tailed: for each scheme that says more
+    than "overall" does and is not what the result is grouped by anyway."""
+    if not long_tailed(result["test"]["by_class"]):
+        return {}
     gains = (result.get("versus") or {}).get("count_gain") or {}
     return {
         scheme: (groups, gains.get(scheme) or {})
         for scheme, groups in (result["test"].get("count_groups") or {}).items()
         if scheme != result.get("groups_by") and sum(bool(g["classes"]) for g in groups.values()) > 1
     }
+
+
+def long_tailed(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Do the classes have so different numbers of training images that groups by them mean something?"""
+    counts = [row["train_n"] for row in rows if row.get("train_n") is not None]
+    return bool(counts) and max(counts) >= UNEQUAL * max(1, min(counts))
+
+
+def place_in_ranking(comparison: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[int, float]]:
+    """The order of a comparison's rows: the backbone with the highest accuracy first, then by hard gain."""
+    ranked = [row["name"] for row in comparison["ranking"]["backbone"]]
+
+    def place(row: Mapping[str, Any]) -> tuple[int, float]:
+        gain = list(row["statistics"].values())[-1]["gain"]
+        backbone = ranked.index(row["backbone"]) if row["backbone"] in ranked else len(ranked)
+        return backbone, -gain["mean"] if gain else 0.0
+
+    return place
+
+
+def listed(parts: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def plural(number: int, noun: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from probe.report.text import attribute, format
+from probe.report.text.certainty import by_accuracy, rank_note
+from probe.report.text.conclusion import conclusion
 from probe.report.text.format import percent, plural
 from probe.system.safe_text import printable
 
@@ -57,18 +59,24 @@ def sections(result: Mapping[str, Any], method: str | None = None) -> Iterator[R
     """The parts of a run's table, from top to bottom."""
     yield _headline(result, method or format.method(result))
     yield BLANK
+    for part in PARTS:
+        yield from part(result)
+
+
+def concluded(said: Sequence[str]) -> Iterator[RenderableType]:
+    """The sentences of a conclusion, above everything else."""
+    for sentence in said:
+        yield Text(printable(sentence))
+    yield BLANK
+
+
+def _conclusion(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    return concluded(conclusion(result))
+
+
+def _accuracies(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield accuracies(result)
     yield BLANK
-    yield from _by_count(result)
-    yield from by_attribute(result)
-    yield extremes(result["test"]["by_class"])
-    yield BLANK
-    yield from look_first(result)
-    if result.get("margins"):
-        yield _margins(result["margins"])
-    for remark in format.remarks(result):
-        yield Text(f"note: {printable(remark)}", style="yellow")
-    yield _times(result["timing"])
 
 
 def _headline(result: Mapping[str, Any], method: str) -> Text:
@@ -112,7 +120,8 @@ def _by_count(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         members = [group["classes"] for group in groups.values()]
         if members not in shown:
             shown.append(members)
-            yield _accuracy_table("by class size", _group_rows(groups, gains), result.get("versus"))
+            rows = [(label.capitalize(), group, gain) for label, group, gain in _group_rows(groups, gains)]
+            yield _accuracy_table("by class size", rows, result.get("versus"))
             yield BLANK
 
 
@@ -173,18 +182,26 @@ def _table(*columns: str, first: JustifyMethod) -> Table:
     return table
 
 
-def extremes(by_class: list[dict[str, Any]]) -> Table:
-    known = sorted((row for row in by_class if row["n"]), key=lambda row: row["accuracy"])
+def extremes(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """The worst classes and the best, none in both lists, and what their ranks cannot say."""
+    rows = result["test"]["by_class"]
+    known = by_accuracy(rows)
+    if len(known) < 2:
+        return
     table = _table("%", first="right")
     table.add_column("worst classes", no_wrap=True)
     table.add_column("%", justify="right", no_wrap=True, min_width=5)
     table.add_column("best classes", no_wrap=True)
-    shown = min(EXTREMES, max(1, len(known) // 2))  # no class is in both lists
+    shown = min(EXTREMES, len(known) // 2)
     for worst, best in list(zip(known, reversed(known), strict=True))[:shown]:
         table.add_row(
             percent(worst["accuracy"]), cell(worst["name"]), percent(best["accuracy"]), cell(best["name"])
         )
-    return table
+    yield table
+    note = rank_note(rows, shown)
+    if note:
+        yield Text(note, style="dim")
+    yield BLANK
 
 
 def look_first(result: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -204,13 +221,33 @@ def look_first(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text(printable(line))
 
 
-def _margins(margins: Mapping[str, Any]) -> Text:
-    low, high = margins["smallest"], margins["largest"]
-    return Text(
-        f"margins: {low['gamma']:.3f} ({plain(low['class'])}) to {high['gamma']:.3f} ({plain(high['class'])})"
-    )
+def _margins(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    if result.get("margins"):
+        low, high = result["margins"]["smallest"], result["margins"]["largest"]
+        ends = (f"{end['gamma']:.3f} ({plain(end['class'])})" for end in (low, high))
+        yield Text(f"margins: {' to '.join(ends)}")
 
 
-def _times(timing: Mapping[str, float]) -> Text:
+def _remarks(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    for remark in format.remarks(result):
+        yield Text(f"note: {printable(remark)}", style="yellow")
+
+
+def _times(result: Mapping[str, Any]) -> Iterator[RenderableType]:
+    timing = result["timing"]
     parts = [f"{name} {seconds:.1f} s" for name, seconds in timing.items() if name != "total"]
-    return Text(f"time: {timing['total']:.1f} s ({', '.join(parts)})", style="dim")
+    yield Text(f"time: {timing['total']:.1f} s ({', '.join(parts)})", style="dim")
+
+
+# From top to bottom, below the headline; a further part is a further row.
+PARTS: tuple[Callable[[Mapping[str, Any]], Iterator[RenderableType]], ...] = (
+    _conclusion,
+    _accuracies,
+    _by_count,
+    by_attribute,
+    extremes,
+    look_first,
+    _margins,
+    _remarks,
+    _times,
+)

@@ -18,7 +18,7 @@ def written(tmp_path_factory, simulate):
     names = NAMES + [f"class {k}" for k in range(len(NAMES), 12)]
     result = simulate(12, names=names)
     pixel = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
-    ids = [i for c in result["diagnostics"]["confusions"] for i in c["ids"]]
+    ids = [i for c in result["diagnostics"]["confusions"] for i in (*c["ids"], *c["predicted_ids"])]
     trained = [thumbnails.key(i["split"], i["id"]) for i in look_first.shown_images(result["diagnostics"])]
     small = dict.fromkeys([*ids, *trained], pixel) | {ids[0]: "javascript:alert(3)"}
     path = tmp_path_factory.mktemp("page") / "report.html"
@@ -44,14 +44,53 @@ def test_it_opens_without_console_error_and_without_any_request(opened, written)
     assert [r for r in opened.requests if not r.startswith("data:")] == [written[0].as_uri()]
 
 
-def test_every_chart_is_drawn(opened):
-    charts = opened.run(
-        "[...document.querySelectorAll('.chart')].map(c => [c.id, c.querySelectorAll('svg').length])"
-    )
-    assert len(charts) == 28
-    assert all(drawn == 1 for _, drawn in charts), charts
+DRAWN = "[...document.querySelectorAll('{}.chart')].map(c => [c.id, c.querySelectorAll('svg').length])"
+
+
+def test_every_chart_is_drawn_and_a_folded_one_when_it_is_unfolded(opened):
+    charts = dict(opened.run(DRAWN.format("#accuracy ~ .panels ")))
+    assert len(charts) == 6
+    assert set(charts.values()) == {1}, charts
+    folded = dict(opened.run(DRAWN.format("details.panel ")))
+    assert len(folded) == 25
+    assert set(folded.values()) == {0}
+    opened.run("document.querySelectorAll('details.panel').forEach(d => { d.open = true; })")
+    opened.wait("[...document.querySelectorAll('.chart')].every(c => c.querySelectorAll('svg').length === 1)")
+    assert opened.console == []
     marks = opened.run("document.querySelectorAll('#chart-class-accuracy path').length")
     assert marks > 2
+
+
+def test_every_diagnostic_has_its_verdict_in_one_line(opened):
+    lines = opened.run(
+        "[...document.querySelectorAll('details.panel > summary')]"
+        ".map(s => [...s.children].map(c => c.textContent))"
+    )
+    assert all(len(title) > 3 and len(said) > 5 for title, said in lines), lines
+    (verdict,) = (said for title, said in lines if title == "Representation or classifier?")
+    assert "k-NN" in verdict
+
+
+def test_the_conclusion_comes_first_and_the_command_to_run_it_again_is_one_line(opened, written):
+    from probe.report.text.conclusion import conclusion
+
+    first = opened.run(
+        "[...document.querySelector('main').children[0].querySelectorAll('.lead p')].map(p => p.textContent)"
+    )
+    told = [sentence.replace("`", "") for sentence in conclusion(written[1])]
+    assert [sentence.replace("\N{NO-BREAK SPACE}", " ") for sentence in first] == [printable(s) for s in told]
+    assert opened.run("document.querySelector('#reproduce + pre').textContent") == "probe run recipe.yaml"
+    assert opened.run("document.querySelectorAll('#reproduce ~ details[open]').length") == 0
+
+
+def test_a_mistake_is_shown_beside_the_class_it_was_mistaken_for(opened):
+    pairs = opened.run(
+        "[...document.querySelectorAll('.sides')]"
+        ".map(s => [...s.children].map(c => c.querySelectorAll('img').length))"
+    )
+    assert pairs
+    assert any(len(sides) == 2 and min(sides) > 0 for sides in pairs)
+    assert opened.run("[...document.querySelectorAll('.sides img')].every(i => i.clientWidth >= 90)")
 
 
 def test_hostile_names_stay_text(opened):
@@ -165,7 +204,7 @@ def test_light_and_dark_are_both_readable(browser, written, dark):
 
 def test_changing_the_colours_redraws_the_charts(opened):
     opened.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-    opened.wait("[...document.querySelectorAll('.chart')].every(c => c.dataset.drawn === 'dark')")
+    opened.wait("[...document.querySelectorAll('.panels .chart')].every(c => c.dataset.drawn === 'dark')")
 
 
 @pytest.mark.parametrize("width", [400, 1280])
@@ -227,14 +266,14 @@ def test_a_thousand_classes_stay_usable(browser, simulate, tmp_path):
 
 
 def test_all_methods_of_the_accuracy_curve_share_one_order_of_classes(written):
-    from probe.report.charts.results import accuracy_curve, classes_by_ease
+    from probe.report.charts.results import accuracy_by_class, classes_by_ease
 
     result = written[1]
     places = {}
-    for rank, name, _, method in accuracy_curve(result).rows:
+    for rank, name, *_, method in accuracy_by_class(result).rows:
         places.setdefault(method, {})[rank] = name
     assert len(places) == 2
     assert len({json.dumps(order) for order in places.values()}) == 1
     assert list(places["erm"].values()) == classes_by_ease(result)
-    alone = [row[2] for row in accuracy_curve({**result, "reference": None, "versus": None}).rows]
+    alone = [row[3] for row in accuracy_by_class({**result, "reference": None, "versus": None}).rows]
     assert alone == sorted(alone, reverse=True)

@@ -12,7 +12,7 @@ from rich.console import Console
 from probe.report.charts.base import Chart, shade
 from probe.report.html import comparison as comparison_page
 from probe.report.text import comparison as comparison_terminal
-from probe.report.text import exports, published
+from probe.report.text import comparison_conclusion, exports, published
 from probe.runs import table as comparing
 
 
@@ -98,6 +98,17 @@ def test_latex_is_escaped_and_balanced(comparison):
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
 
 
+def test_latex_uses_booktabs_and_shows_intervals(comparison):
+    text = exports.latex(comparison)
+    assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\hline")] == [
+        1,
+        2,
+        1,
+        0,
+    ]
+    assert r" &  & {\scriptsize [75.9, 77.9]} & {\scriptsize [90.5, 92.5]}" in text
+
+
 def test_holm_is_applied_over_the_whole_table(comparison):
     gains = [s["gain"] for r in comparison["rows"] for s in r["statistics"].values() if s["gain"]]
     assert [g["p_holm"] for g in gains] == pytest.approx([0.008] * 8)  # eight gains of p = 0.001
@@ -110,11 +121,79 @@ def test_backbones_and_methods_are_ranked_by_hard_class_gain(comparison):
     assert comparison["ranking"]["backbone"][0]["name"] == "clip-rn50"
 
 
+def backbones(first, second, gain, clear):
+    """A block of `which_backbone`: two backbones on pets."""
+    rows = [
+        {"name": name, "run": name, "overall": {"accuracy": a, "ci": [a - 0.01, a + 0.01]}}
+        for name, a in (("big", first), ("small", second))
+    ]
+    block = {"mean": gain, "ci": [gain - 0.01, gain + 0.01], "p_holm": 0.01, "clear": clear}
+    pair = {"first": "big", "second": "small", "gain": block}
+    return {"data": "my/pets", "method": "erm", "backbones": rows, "pairs": [pair]}
+
+
+def test_the_headline_names_the_best_backbone_only_where_that_is_clear(comparison):
+    clear = {**comparison, "backbones": [backbones(0.9, 0.86, 0.04, True)]}
+    first, methods = comparison_conclusion.conclusion(clear)
+    assert first == (
+        "On pets, big is clearly the best backbone: 90.0 % (95 %: 89.0 to 91.0), +4.0 points over small "
+        "(+3.0 to +5.0)."
+    )
+    assert methods == "Of 2 runs against erm, 1 is clearly better and 1 is clearly worse on hard classes."
+    unclear = {**comparison, "backbones": [backbones(0.9, 0.899, 0.001, False)]}
+    assert comparison_conclusion.conclusion(unclear)[0].startswith(
+        "On pets, no backbone is clearly best: big has"
+    )
+    many = {**comparison, "backbones": [backbones(0.9, 0.86, 0.04, True)] * 4}
+    assert comparison_conclusion.conclusion(many)[0] == (
+        "Highest accuracy of 4 data sets: big on 4 (clearly above every other on 4)."
+    )
+
+
+def test_a_backbone_that_is_worse_is_never_ranked_first():
+    """A large gain of a method on a weak backbone does not make the backbone the first choice."""
+    rows = [row("pets", "weak", "erm"), row("pets", "weak", "mr2", 0.01, 0, 0, 0.09)]
+    rows += [row("pets", "strong", "erm"), row("pets", "strong", "mr2", 0.01, 0, 0, 0.001)]
+    for entry in rows[2:]:
+        entry["statistics"]["overall"]["accuracy"] += 0.036
+    found = comparing.assemble(rows, "erm")
+    assert [r["name"] for r in found["ranking"]["backbone"]] == ["strong", "weak"]
+    chart = comparison_page.hard_gains(found, [rows[1], rows[3]])
+    assert [value[0].split(",")[0] for value in chart.rows] == ["strong", "weak"]
+    console = Console(width=80, record=True, file=io.StringIO())
+    comparison_terminal.show(found, "runs/compare-1a2b", console)
+    ranked = console.export_text().partition("gain on hard")[2]
+    assert ranked.index("strong") < ranked.index("weak")
+
+
+def test_the_page_opens_with_which_backbone(browser, comparison, tmp_path):
+    path = tmp_path / "comparison.html"
+    block = backbones(0.9, 0.86, 0.04, True)
+    shared = {"my/pets": "groups of small, cross-fitted on training images, for every backbone"}
+    path.write_text(
+        comparison_page.render({**comparison, "backbones": [block], "shared_groups": shared}),
+        encoding="utf-8",
+    )
+    browser.open(path)
+    assert browser.console == []
+    assert browser.run("document.querySelectorAll('#chart-backbones svg').length") == 1
+    headings = browser.run("[...document.querySelectorAll('h2')].map(h => h.id)")
+    assert headings == ["which", "table", "gains", "failed"]
+    cells = browser.run(
+        "[...document.querySelectorAll('#which ~ .scroll tbody tr > *')].map(c => c.textContent)"
+    )
+    assert cells == ["big over small", "pets", "+4.0", "+3.0 to +5.0", "better"]
+    assert "groups of small" in browser.run("document.querySelector('#which ~ .note').textContent")
+
+
 def test_the_terminal_table_fits_eighty_columns(comparison):
     console = Console(width=80, record=True, file=io.StringIO())
-    comparison_terminal.show(comparison, "runs/compare-1a2b", console)
+    shown = {**comparison, "backbones": [backbones(0.9, 0.86, 0.04, True)]}
+    comparison_terminal.show(shown, "runs/compare-1a2b", console)
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
+    assert text.startswith("On pets, big is clearly the best backbone")
+    assert "big over small" in text
     assert "59.6 (+3.2*)" in text
     assert "+3.2 (+2.2 to +4.2)" in text
     assert "failed: cars / moco / mr2" in text

@@ -28,8 +28,9 @@
     const config = page.themes[dark.matches && !printing ? "dark" : "light"];
     drawn.get(name)?.finalize();
     const spec = { ...chart.spec, data: { values: objects(chart) } };
-    if (spec.facet && holder.clientWidth < 3 * spec.spec.width) {
-      spec.columns = 1;
+    const across = spec.facet ? spec.columns * (spec.spec.width + 70) : 0;
+    if (across > holder.clientWidth) {
+      spec.columns = Math.max(1, Math.floor(holder.clientWidth / (spec.spec.width + 70)));
       spec.spec = { ...spec.spec, width: Math.min(spec.spec.width, holder.clientWidth - 70) };
     }
     const options = { renderer: "svg", actions: false, logLevel: 1, config, defaultStyle: false, tooltip: { theme: dark.matches ? "dark" : "light" } };
@@ -37,6 +38,7 @@
     holder.replaceChildren(place);
     try {
       drawn.set(name, await embed(place, spec, options));
+      place.setAttribute("aria-hidden", "true");  // the holder is the image and has its description
     } catch (error) {
       holder.textContent = "This chart could not be drawn; its numbers are in the table below.";
       console.error(name, error);
@@ -44,10 +46,12 @@
     holder.dataset.drawn = config === page.themes.dark ? "dark" : "light";
   };
 
-  // One after another, so that the page stays responsive; printing uses the light colours.
+  // One after another, so that the page stays responsive; printing uses the light colours. A folded chart has
+  // no width, so it is drawn when it is unfolded.
+  const open = (name) => !document.getElementById("chart-" + name).closest("details:not([open])");
   const pause = () => new Promise((done) => setTimeout(done));
   const drawAll = async () => {
-    for (const name of charts.keys()) {
+    for (const name of [...charts.keys()].filter(open)) {
       await draw(name);
       await pause();
     }
@@ -55,8 +59,12 @@
   };
   setTimeout(drawAll, 30);
   dark.addEventListener("change", drawAll);
-  addEventListener("beforeprint", () => { printing = true; charts.forEach((_, name) => draw(name)); });
+  addEventListener("beforeprint", () => { printing = true; [...charts.keys()].filter(open).forEach((name) => draw(name)); });
   addEventListener("afterprint", () => { printing = false; drawAll(); });
+
+  document.querySelectorAll("details.panel").forEach((details) => details.addEventListener("toggle", () => {
+    if (details.open) draw(details.querySelector(".chart").id.slice("chart-".length));
+  }));
 
   // Every chart can be read as a table; it is built when first opened.
   const shown = (value) => (value === null ? "\u2013" : String(value));
