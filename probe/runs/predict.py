@@ -35,7 +35,7 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
     tuned = folder if about.get("tuned") else None
     encoders = [load_backbone_of(part, tuned) for part in (about, *about.get("also", []))]
     names, views = about["class_names"], [View(name) for name in about.get("views", [CENTER.name])]
-    predicted = []
+    records, predicted = folder.track_records(names), []
     for start in range(0, len(images), BATCH):
         batch = images[start : start + BATCH]
         with torch.inference_mode():
@@ -45,6 +45,8 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
         best = probability.topk(min(top, len(names)), dim=1)
         for path, values, classes in zip(batch, best.values.tolist(), best.indices.tolist(), strict=True):
             rows = [{"name": names[k], "probability": p} for k, p in zip(classes, values, strict=True)]
+            for row, k in zip(rows, classes, strict=True) if records else ():
+                row["record"] = str(records[k])
             predicted.append({"image": str(path), "classes": rows})
     return predicted
 
