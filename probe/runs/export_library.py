@@ -48,7 +48,7 @@ def transformers_obstacle(backbone: Backbone) -> str | None:
         return f"{backbone.name} was given another image size than its own"
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING as classifiers
 
-    config = backbone.encoder.model.config
+    config: Any = backbone.encoder.model.config
     if type(config) not in classifiers:
         return f"transformers has no image classifier of the type {config.model_type}"
     return None
@@ -57,7 +57,7 @@ def transformers_obstacle(backbone: Backbone) -> str | None:
 def write_timm(model: RunModel, folder: Path, about: dict[str, Any]) -> None:
     """`config.json` and `model.safetensors`, as timm saves them."""
     (backbone,) = model.backbones
-    net = copy.deepcopy(backbone.encoder)
+    net: Any = copy.deepcopy(backbone.encoder)
     net.reset_classifier(len(model.class_names_))
     weight, bias = _linear(model)
     name = net.pretrained_cfg["classifier"]
@@ -74,12 +74,13 @@ def write_timm(model: RunModel, folder: Path, about: dict[str, Any]) -> None:
 
 def timm_config(backbone: Backbone, class_names: list[str]) -> dict[str, Any]:
     """What timm needs to build the net again and to prepare its images."""
-    own, numbers = backbone.encoder.pretrained_cfg, backbone.preprocessing
+    net: Any = backbone.encoder
+    own, numbers = net.pretrained_cfg, backbone.preprocessing
     fixed = {"img_size": numbers.size} if own.get("fixed_input_size") else {}
     config = {
         "architecture": str(own["architecture"]).partition(".")[0],
         "num_classes": len(class_names),
-        "num_features": backbone.encoder.num_features,
+        "num_features": net.num_features,
         "label_names": class_names,
         "pretrained_cfg": {
             **{key: own[key] for key in KEPT if own.get(key) is not None},
@@ -120,7 +121,8 @@ def write_transformers(model: RunModel, folder: Path, about: dict[str, Any]) -> 
 
     encoder = backbone.encoder
     assert isinstance(encoder, VisionEncoder)
-    config, names = copy.deepcopy(encoder.model.config), list(model.class_names_)
+    config: Any = copy.deepcopy(encoder.model.config)
+    names = list(model.class_names_)
     config.id2label = dict(enumerate(names))
     config.label2id = {name: k for k, name in enumerate(names)}
     net = AutoModelForImageClassification.from_config(config)

@@ -78,18 +78,18 @@ def upload(folder: Path, repository: str, *, private: bool) -> str:
     from huggingface_hub.errors import HfHubHTTPError
 
     api = HfApi(endpoint=hub.endpoint())
-    try:
-        with hub.plain_errors(repository, kind="model", local_copy=INSTEAD):
+    with hub.plain_errors(repository, kind="model", local_copy=INSTEAD):
+        try:
             if api.repo_exists(repository):
                 _check_ours(api.list_repo_files(repository), repository)
             api.create_repo(repository, private=private, exist_ok=True)
             api.upload_folder(repo_id=repository, folder_path=folder, commit_message="A run of mr2-probe")
-    except HfHubHTTPError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"{hub.endpoint()} refuses the upload to {repository}: {reason}; log in with `hf auth login` "
-            f"as somebody who may write there, {INSTEAD}"
-        ) from error
+        except HfHubHTTPError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise UserError(
+                f"{hub.endpoint()} refuses the upload to {repository}: {reason}; log in with `hf auth login` "
+                f"as somebody who may write there, {INSTEAD}"
+            ) from error
     return f"{hub.endpoint()}/{repository}"
 
 

@@ -70,7 +70,7 @@ def test_the_card_tells_classes_groups_confusions_and_licence(probed, colours, t
 
 def test_a_model_of_somebody_else_is_not_overwritten(probed, hub):
     hub.repositories["me/theirs"] = {"pytorch_model.bin": b"theirs"}
-    with pytest.raises(UserError, match="holds pytorch_model.bin, which no push wrote"):
+    with pytest.raises(UserError, match=r"holds pytorch_model\.bin, which no push wrote"):
         push(probed, "me/theirs")
     assert hub.repositories["me/theirs"] == {"pytorch_model.bin": b"theirs"}
 

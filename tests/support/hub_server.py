@@ -1,4 +1,4 @@
-"""A stand-in for the hub on this machine: the few calls by which its client makes a repository and commits."""
+"""A stand-in for the hub on this machine: the few calls by which its client makes a repository."""
 
 from __future__ import annotations
 

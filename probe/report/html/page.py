@@ -15,6 +15,7 @@ from backbones import reading
 from probe.errors import UserError
 from probe.report.charts import diagnostics as panels
 from probe.report.charts import results as charts
+from probe.report.charts import static
 from probe.report.charts.base import DARK, LIGHT, Chart, theme
 from probe.report.html import look_first, sections
 from probe.report.html.class_table import class_table
@@ -142,10 +143,12 @@ def _static(name: str) -> str:
 def library(keep: Path | None = None) -> str:
     """Vega, Vega-Lite and vega-embed as one script that cannot end its own element.
 
-    Bundling takes seconds, so the script is cached beside the features, sealed, one file per version.
+    A wheel brings it. Elsewhere it is bundled by vl-convert, which takes seconds, so it is cached beside the
+    features, sealed, one file per version.
     """
-    import vl_convert
-
+    with suppress(FileNotFoundError):
+        return _static("vega.js")
+    vl_convert = static.engine()
     kept = cache_root(keep) / "report" / f"vega-{version('vl-convert-python')}.json"
     with suppress(UserError, OSError, ValueError):  # missing, damaged or another user's: made again
         check_owner(kept.parent, kept)
