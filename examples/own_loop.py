@@ -20,8 +20,8 @@ X_train, X_test, y_train, y_test = train_test_split(*tensors, test_size=0.25, st
 
 body = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU())
 head = nn.Linear(32, 10)
-# A net that starts from random weights needs scale="total": in units of the spread (the default, for pretrained
-# nets) features that carry no class yet would be pulled to one point.
+# A net that starts from random weights needs scale="total": in units of the spread (the default, for
+# pretrained nets) features that carry no class yet would be pulled to one point.
 loss = probe.losses.make("mr2", num_classes=10, scale="total")
 optimizer = torch.optim.Adam([*body.parameters(), *head.parameters()], lr=1e-2)
 

@@ -45,8 +45,8 @@ def predict(run: Path, images: Sequence[Path], *, top: int = 5) -> list[dict[str
         best = probability.topk(min(top, len(names)), dim=1)
         for path, values, classes in zip(batch, best.values.tolist(), best.indices.tolist(), strict=True):
             rows = [{"name": names[k], "probability": p} for k, p in zip(classes, values, strict=True)]
-            for row, k in zip(rows, classes, strict=True) if records else ():
-                row["record"] = str(records[k])
+            if records is not None:
+                rows = [{**row, "record": str(records[k])} for row, k in zip(rows, classes, strict=True)]
             predicted.append({"image": str(path), "classes": rows})
     return predicted
 
