@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 import probe
+from backbones import reading
 from backbones.preprocess import Preprocessing
 from backbones.quiet import quietly
 from probe.errors import UserError, nearest
@@ -130,8 +131,8 @@ def check_place(folder: Path) -> None:
         raise UserError(f"{folder} is a file; give the name of a new folder")
     found = {path.name for path in folder.iterdir()}
     try:
-        ours = set(json.loads((folder / ABOUT).read_text())["files"]) if found else set()
-    except (OSError, ValueError, LookupError, TypeError):
+        ours = set(json.loads(reading.text(folder / ABOUT))["files"]) if found else set()
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         ours = set()
     if found - ours:
         strange = min(found - ours)

@@ -9,7 +9,8 @@ import copy
 import json
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,8 @@ def write_transformers(model: RunModel, folder: Path, about: dict[str, Any]) -> 
     own = {key: t for key, t in encoder.model.state_dict().items() if key in net.base_model.state_dict()}
     net.base_model.load_state_dict(own)
     _fill(layer, nn.functional.pad(weight, (0, missing)), bias)  # DINOv2's also sees the mean of its patches
-    net.eval().save_pretrained(folder)
+    with _no_bars():
+        net.eval().save_pretrained(folder)
     shutil.copyfile(Path(backbone.source) / PROCESSOR, folder / PROCESSOR)
 
 
@@ -142,8 +144,23 @@ def transformers_logits(folder: Path, pixels: Sequence[Tensor]) -> Tensor:
     """n x K, through transformers."""
     from transformers import AutoModelForImageClassification
 
-    net = AutoModelForImageClassification.from_pretrained(folder, local_files_only=True)
+    with _no_bars():
+        net = AutoModelForImageClassification.from_pretrained(folder, local_files_only=True)
     return net.eval()(pixel_values=pixels[0]).logits
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """transformers draws a bar for every file that it reads or writes."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _last_layer(net: nn.Module, classes: int) -> nn.Linear | None:

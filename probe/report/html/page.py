@@ -153,7 +153,7 @@ def library(keep: Path | None = None) -> str:
     with suppress(UserError, OSError, ValueError):  # missing, damaged or another user's: made again
         check_owner(kept.parent, kept)
         return str(unsealed(reading.text(kept))["script"])
-    bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    bundle: str = vl_convert.javascript_bundle()
     script = bundle.replace("</script", "<\\/script")
     with suppress(UserError, OSError):  # a cache that cannot be written only costs time
         write_atomic(kept, sealed({"script": script}))
