@@ -21,8 +21,11 @@ interrupts.guard()
 __version__ = "0.1.0"
 
 ROOMS = ("core", "data", "evaluation", "features", "losses", "solve", "heads", "methods", "train")
-FUNCTIONS = dict.fromkeys(("fit", "load", "ProbeClassifier"), "probe.probing.classifier") | {
-    "evaluate": "probe.evaluation.summary"
+FUNCTIONS = {
+    "fit": "probe.probing.classifier",
+    "load": "probe.runs.model",
+    "ProbeClassifier": "probe.probing.classifier",
+    "evaluate": "probe.evaluation.summary",
 }
 
 if not TYPE_CHECKING:  # a checker would believe every name

@@ -43,6 +43,8 @@ def room_of(module: str) -> str | None:
         return "backbones"
     if first != "probe" or module in FREE:
         return None
+    if rest == "__main__":  # `python -m probe` is the command
+        return "cli"
     return rest.partition(".")[0]
 
 

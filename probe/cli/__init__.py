@@ -9,7 +9,6 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import click
 
 from probe.cli import listings
+from probe.cli.completions import completion
 from probe.cli.errors import Commands
 from probe.cli.on_runs import evaluate, predict
 from probe.cli.options import (
@@ -29,17 +29,12 @@ from probe.cli.options import (
     recipe_from,
     world_options,
 )
+from probe.cli.output import say
+from probe.cli.sharing import export, push
 from probe.errors import UserError
 from probe.system.safe_text import printable
 from probe.system.world import rank
 from probe.train.parallel.launch import World, launch
-
-
-def say(value: Any, as_json: bool, lines: Iterable[str]) -> None:
-    """Print the value as JSON, or the lines that describe it."""
-    for line in [json.dumps(value, indent=2)] if as_json else map(printable, lines):
-        click.echo(line)
-
 
 # NumPy has a thread pool of its own beside torch's. On the same cores the two wait for each other: a warm
 # probe takes twice as long with both, and longer on a busy machine. The large matrix products are torch's.
@@ -292,6 +287,10 @@ def methods(as_json: bool) -> None:
 def recipes(as_json: bool) -> None:
     """List the recipes that come with the package: for everyday use, and every row of the papers' tables."""
     listings.recipes().show(as_json)
+
+
+for command in (export, push, completion):
+    main.add_command(command)
 
 
 @main.group()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from probe.cli import completions
 from probe.system.world import inside
 from probe.train.parallel.launch import World, follow
 
@@ -39,7 +40,12 @@ GROUPS_HELP = (
 
 # Flags of `probe run` that set one key of the recipe: (flag, key, help, further arguments).
 RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
-    ("--backbone", "backbone.name", "The backbone to probe; see `probe backbones`.", {}),
+    (
+        "--backbone",
+        "backbone.name",
+        "The backbone to probe; see `probe backbones`.",
+        {"shell_complete": completions.backbones},
+    ),
     (
         "--weights",
         "backbone.weights",
@@ -57,12 +63,22 @@ RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
         "--data",
         "data.name",
         "A registered data set, an image folder, a folder of parquet files or a Hub id.",
-        {},
+        {"shell_complete": completions.datasets},
     ),
     ("--root", "data.root", "A local copy of a registered data set.", {}),
     ("--views", "features.views", "Views of each image: center (default), flip, or a number of crops.", {}),
-    ("--method", "method.name", "A loss or a method around one; see `probe methods`.", {}),
-    ("--solver", "solver.name", "lbfgs (default), sgd, ridge, knn or zeroshot.", {}),
+    (
+        "--method",
+        "method.name",
+        "A loss or a method around one; see `probe methods`.",
+        {"shell_complete": completions.methods},
+    ),
+    (
+        "--solver",
+        "solver.name",
+        "lbfgs (default), sgd, ridge, knn or zeroshot.",
+        {"shell_complete": completions.solvers},
+    ),
     (
         "--finetune",
         "finetune",
@@ -95,7 +111,9 @@ def recipe_flags(command: Command) -> Command:
     for flag, key, text, extra in reversed(RECIPE_FLAGS):
         name = key.replace(".", "__")
         command = click.option(flag, name, default=None, help=text, **extra)(command)
-    return click.argument("words", nargs=-1, metavar="[RECIPE] [KEY=VALUE]...")(command)
+    return click.argument(
+        "words", nargs=-1, metavar="[RECIPE] [KEY=VALUE]...", shell_complete=completions.recipes
+    )(command)
 
 
 def world_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -130,6 +130,16 @@ ROWS = (
         note="embedded: 8x8 pixels, needs no network; the test quarter is a fixed stratified holdout",
     ),
     DatasetSpec(
+        name="letters",
+        title="Printed letters and digits, tested on typefaces that were not trained on",
+        classes=62,
+        sizes={"train": 1_736, "test": 1_488},
+        read="probe.data.sources.letters:read",
+        templates=('a print of the character "{}".', "the {} in a typeface.", "a black and white {}."),
+        licence="SIL OFL 1.1, Ubuntu Font Licence 1.0 (of the typefaces)",
+        note="drawn from the package pymupdf-fonts, needs no network; another FreeType may draw other pixels",
+    ),
+    DatasetSpec(
         name="food101",
         title="Food-101",
         classes=101,

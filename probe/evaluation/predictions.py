@@ -116,6 +116,18 @@ def read(path: Path, ids: Sequence[str]) -> list[Predictions]:
     return found
 
 
+def guesses(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The label of each test image and what the run's own method said, of all seeds one after the other."""
+    checksums.check(path)
+    try:
+        table = safe_parquet.opened(path).read(columns=["label", "prediction", "method"])
+        methods = _array(table["method"].combine_chunks())
+        label, said = (_array(table[name].combine_chunks()) for name in ("label", "prediction"))
+        return label[methods == methods[0]], said[methods == methods[0]]
+    except (OSError, pa.ArrowException, LookupError, ValueError, TypeError) as error:
+        raise UserError(f"cannot read predictions from {path}: {error}; run it again") from error
+
+
 COLUMNS = ("prediction", "probability", "true_probability", "top5")
 
 

@@ -154,14 +154,14 @@ def fit(
     return clf
 
 
-def load(folder: str | Path) -> ProbeClassifier:
+def load(folder: str | Path, kind: type[ProbeClassifier] = ProbeClassifier) -> ProbeClassifier:
     """The classifier that `save`, or a run, wrote to `folder`."""
     head, about = fitted.load(Path(folder))
     names = about.get("class_names")
     classes = about.get("classes") or list(range(len(names or [])))
     if not classes or "dim" not in about:
         raise UserError(f"{folder}: the head does not name its classes; run the probe again")
-    clf = ProbeClassifier(**about.get("parameters", {}))
+    clf = kind(**about.get("parameters", {}))
     clf.head_, clf.n_iter_, clf.n_features_in_ = head, about.get("n_iter", 1), about["dim"]
     clf.classes_, clf.class_names_ = np.asarray(classes), names
     return clf

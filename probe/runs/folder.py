@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from backbones.backbone import Backbone
     from probe.evaluation.crossfitted import Crossfitted
     from probe.evaluation.predictions import Predictions
+    from probe.evaluation.track_record import TrackRecord
     from probe.features import FeatureSet
     from probe.heads.fitted import FittedHead
 
 RECIPE = "recipe.yaml"
 PAGE = "report.html"
 PLOTS = "plots"
+SEED = "seed-"  # and a number: the folder of a further seed's head
 REDRAWN = {PAGE, thumbnails.FILE}  # by `probe report`, so their bytes may change
 
 
@@ -113,17 +115,38 @@ class RunFolder:
 
         return predictions.read(self._predictions, ids)
 
+    def track_records(self, class_names: Sequence[str]) -> list[TrackRecord] | None:
+        """How far a guess of each class can be trusted; None where the predictions are not there."""
+        from probe.evaluation import predictions, track_record
+
+        if not self.has_predictions:
+            return None
+        return track_record.track_records(*predictions.guesses(self._predictions), class_names)
+
     @property
     def _predictions(self) -> Path:
         from probe.evaluation import predictions
 
         return self.path / predictions.FILE
 
-    def head(self) -> tuple[FittedHead, dict[str, Any]]:
-        """The first seed's head, and what was said about it: classes, backbone, fingerprint."""
+    def of_seed(self, seed: int) -> RunFolder:
+        """Where one seed's head, and its tuned encoder, are: the first seed's in the run folder itself."""
+        return self if seed == 0 else RunFolder(self.path / f"{SEED}{seed}")
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds whose heads are here."""
+        further = (path.name.removeprefix(SEED) for path in self.path.glob(f"{SEED}*"))
+        return [0, *sorted(int(number) for number in further if number.isdecimal())]
+
+    def head(self, seed: int = 0) -> tuple[FittedHead, dict[str, Any]]:
+        """A seed's head, and what was said about it: classes, backbone, fingerprint."""
         from probe.heads import fitted
 
-        return fitted.load(self.path)
+        if seed not in self.seeds:
+            stored = ", ".join(map(str, self.seeds))
+            raise UserError(f"{self.path} holds no head of seed {seed}; it has those of seeds {stored}")
+        return fitted.load(self.of_seed(seed).path)
 
     def restore_weights(self, backbone: Backbone) -> None:
         """Give the backbone the weights that a fine-tuning left."""
@@ -149,6 +172,8 @@ class RunFolder:
             yield RunFolder(staged)
             files = {path.name for path in staged.iterdir() if path.is_file()}
             checksums.record(staged, files - REDRAWN)
+            for seed in staged.glob(f"{SEED}*"):
+                checksums.record(seed, [path.name for path in seed.iterdir()])
 
     def write_recipe(self, recipe: Recipe) -> None:
         """The whole recipe, defaults included: `probe run` repeats it."""

@@ -19,6 +19,7 @@ from backbones.backbone import Backbone
 from probe.data.decode import BadImage, rgb
 from probe.data.unlabelled import StoredImage, Unlabelled
 from probe.errors import UserError
+from probe.evaluation.track_record import TrackRecord
 from probe.features.views import CENTER, View
 from probe.heads.fitted import FittedHead
 from probe.runs.folder import RunFolder
@@ -39,14 +40,22 @@ class Predicted:
     image: str
     classes: list[tuple[str, float]]
     numbers: list[int]  # of these classes
+    records: list[str]  # how often such a guess is right, and what it is otherwise; empty where unknown
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON shows it."""
-        return {"image": self.image, "classes": [{"name": n, "probability": p} for n, p in self.classes]}
+        rows = [{"name": n, "probability": p} for n, p in self.classes]
+        for row, record in zip(rows, self.records, strict=False):
+            row["record"] = record
+        return {"image": self.image, "classes": rows}
 
     def lines(self) -> list[str]:
         """As a terminal shows it."""
-        return [self.image, *(f"  {100 * p:5.1f} %  {name}" for name, p in self.classes)]
+        wide = max(len(name) for name, _ in self.classes)
+        said = self.records or [""] * len(self.classes)
+        rows = zip(self.classes, said, strict=True)
+        found = (f"  {100 * p:5.1f} %  {name:{wide}}  {record}".rstrip() for (name, p), record in rows)
+        return [self.image, *found]
 
 
 class PredictionStream:
@@ -96,7 +105,9 @@ class PredictionStream:
         for (name, _), values, classes in zip(seen, best.values.tolist(), best.indices.tolist(), strict=True):
             self.count += 1
             rows = [(self.class_names[k], p) for k, p in zip(classes, values, strict=True)]
-            yield Predicted(name, rows, classes)
+            records = self._network.records
+            said = [str(records[k]) for k in classes] if records else []
+            yield Predicted(name, rows, classes, said)
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,7 @@ class RunNetwork:
     views: list[View]
     head: FittedHead
     class_names: list[str]
+    records: Sequence[TrackRecord] | None  # of the classes, on the run's own test images
 
     @classmethod
     def of(cls, run: Path) -> RunNetwork:
@@ -121,7 +133,8 @@ class RunNetwork:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         encoders = [load_backbone_of(part, tuned, device) for part in (about, *about.get("also", []))]
         views = [View(name) for name in about.get("views", [CENTER.name])]
-        return cls(encoders, views, head, about["class_names"])
+        names = about["class_names"]
+        return cls(encoders, views, head, names, folder.track_records(names))
 
     def pixels(self, image: StoredImage) -> list[Tensor]:
         """uint8, of every view by every encoder; the views follow from the SHA-256 of the stored bytes."""

@@ -140,7 +140,7 @@ def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None
 
 def _model(e: Experiment, method: FittedMethod) -> Model:
     """A method's first head as the diagnostics look at it."""
-    head, tuned = method.fits[0].head, method.tuned
+    head, tuned = method.fits[0].head, method.tuned[0] if method.tuned else None
     start = method.fits[0].first if tuned is None else tuned.start
     return Model(
         method.scores[0].numpy(),

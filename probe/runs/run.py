@@ -182,10 +182,11 @@ def write(
     with folder.replaced() as new:
         new.write_recipe(e.recipe)
         new.write_result(result)
-        new.write_head(e.fitted.fits[0].head, about_head(e))
-        if e.fitted.tuned is not None:
-            new.copy_file(e.fitted.tuned.weights)
-        elif e.inputs.first is not None and e.inputs.first.tuned:
+        for seed, fit in enumerate(e.fitted.fits):
+            new.of_seed(seed).write_head(fit.head, about_head(e, seed))
+        for seed, tuned in enumerate(e.fitted.tuned):
+            new.of_seed(seed).copy_file(tuned.weights)
+        if e.inputs.first is not None and e.inputs.first.tuned:  # which has one seed
             new.copy_file(e.inputs.first.folder.weights)
         new.write_predictions(e.predictions, e.test)
         if ranking.crossfitted is not None:
@@ -196,12 +197,14 @@ def write(
     folder.remove_work()
 
 
-def about_head(e: Experiment) -> dict[str, Any]:
-    """What `probe predict` needs besides the head itself."""
-    tuned, (first, *others) = e.fitted.tuned, e.recipe.backbone.parts
+def about_head(e: Experiment, seed: int) -> dict[str, Any]:
+    """What `probe predict` needs besides the head of one seed itself."""
+    first, *others = e.recipe.backbone.parts
+    tuned = e.fitted.tuned[seed] if e.fitted.tuned else None
     prints = [b.fingerprint for b in e.inputs.backbones]
     return {
         "class_names": list(e.test.class_names),
+        "seed": seed,
         "backbone": first.model_dump(),
         "fingerprint": prints[0] if tuned is None else tuned.backbone.digest(),
         "also": [

@@ -47,7 +47,7 @@ class FittedMethod:
     name: str  # what its predictions are called
     fits: list[Fit]
     scores: list[Tensor]  # N x K each
-    tuned: FinetunedModel | None = None  # the first seed's backbone, where it was trained too
+    tuned: Sequence[FinetunedModel] = ()  # each seed's backbone, where it was trained too
     # N x K scores of each seed's holdout; None where it was trained on
     holdout_scores: Sequence[Tensor | None] = ()
     start_scores: Sequence[Tensor] = ()  # N x K scores at step 0, of fine-tunings that start from a probe
@@ -251,7 +251,7 @@ class Finetune(Trained):
             label(self.recipe),
             fits=[Fit(t.head, t.record, t.loss) for t in tuned],
             scores=[t.scores for t in tuned],
-            tuned=tuned[0],
+            tuned=tuned,
             holdout_scores=[t.held for t in tuned],
             start_scores=[t.start.scores(test) for t in tuned if t.start is not None],
         )

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+MODULES = {"probe", "probe.cli"}  # what `python -m` may name
 
 
 def _leave(number: int, frame: object) -> None:
@@ -26,7 +27,7 @@ def _leave(number: int, frame: object) -> None:
 def guard() -> None:
     """In a process that is the `probe` command, and does not just import it: leave at once on Ctrl-C."""
     started_as = os.path.basename(sys.argv[0] if getattr(sys, "argv", None) else "")  # noqa: PTH119 - early
-    command = started_as == "probe" or (started_as == "-m" and "probe.cli" in sys.orig_argv)
+    command = started_as == "probe" or (started_as == "-m" and bool(MODULES & set(sys.orig_argv)))
     if command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
 

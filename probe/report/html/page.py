@@ -16,7 +16,7 @@ from backbones import reading
 from probe.errors import UserError
 from probe.report.charts import diagnostics as panels
 from probe.report.charts import results as charts
-from probe.report.charts import verdicts
+from probe.report.charts import static, verdicts
 from probe.report.charts.base import DARK, LIGHT, Chart, theme
 from probe.report.charts.shapes import View
 from probe.report.html import attribute, look_first, sections
@@ -201,15 +201,17 @@ def _static(name: str) -> str:
 def library(keep: Path | None = None) -> str:
     """Vega, Vega-Lite and vega-embed as one script that cannot end its own element.
 
-    Bundling takes seconds, so the script is cached beside the features, sealed, one file per version.
+    A wheel brings it. Elsewhere it is bundled by vl-convert, which takes seconds, so it is cached beside the
+    features, sealed, one file per version.
     """
-    import vl_convert
-
+    with suppress(FileNotFoundError):
+        return _static("vega.js")
+    vl_convert = static.engine()
     kept = cache_root(keep) / "report" / f"vega-{version('vl-convert-python')}.json"
     with suppress(UserError, OSError, ValueError):  # missing, damaged or another user's: made again
         check_owner(kept.parent, kept)
         return str(unsealed(reading.text(kept))["script"])
-    bundle: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+    bundle: str = vl_convert.javascript_bundle()
     script = bundle.replace("</script", "<\\/script")
     with suppress(UserError, OSError):  # a cache that cannot be written only costs time
         write_atomic(kept, sealed({"script": script}))
