@@ -26,7 +26,7 @@ from probe.core.class_stats import ClassStats
 from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling
 from probe.core.whitening import Whitening, sketch, whitening
 from probe.errors import UserError
-from probe.heads import Adapter, AngleHead, Head, Linear, export
+from probe.heads import Adapter, AngleHead, Cosine, Head, Linear, export
 from probe.heads.fitted import FittedHead
 from probe.losses.adjusted import AdjustedCrossEntropy
 from probe.losses.base import ClassInfo, Loss
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 EPOCHS = 60
 LR = 1.0  # half of 1 / curvature: room for the noise of batches
 ADAPTER_LR = 0.5  # in the same coordinates; better than 0.1 on held-out training images of digits and pets
+# Angular losses multiply cosines, and so gradients, by about 30: 0.1 undoes a start at class means.
+COSINE_ADAPTER_LR = 0.03
 OTHER_LR = 0.1
 POWER_STEPS = 30
 
@@ -164,7 +166,7 @@ class SgdJob:
         seen = conditioning(X) if isinstance(X, Tensor) else conditioning.lazily(X)
         if settings.whiten and angles:
             white = _whitened(head, seen)
-        if loss.spec.fixed_head:
+        if angles and (loss.spec.fixed_head or isinstance(head, Adapter)):
             head.start_from_means(_class_means(seen, y, problem.num_classes))
         built = (X, y, problem.names(kept), loss, method, head, conditioning, white, adjustment)
         return cls(problem, config, settings, held, seed, *built)
@@ -188,8 +190,7 @@ class SgdJob:
     def training(self, decay: float, folder: Path | None, show: bool) -> Training:
         """The training with this weight decay, before its first step."""
         s, problem = self.settings, self.problem
-        rate = ADAPTER_LR if isinstance(self.head, Adapter) else LR
-        lr = s.lr or (OTHER_LR if self.conditioning.mean is None else rate)
+        lr = s.lr or self._rate()
         in_memory = isinstance(self.X, Tensor)  # then features are conditioned once, not in every batch
         task = Task(
             Network(nn.Identity(), self.head, NEUTRAL if in_memory else self.conditioning),
@@ -213,6 +214,15 @@ class SgdJob:
             show=show,
             between_checkpoints=5.0,
         )
+
+    def _rate(self) -> float:
+        """The default learning rate, by the coordinates and by what is trained in them."""
+        adapter = isinstance(self.head, Adapter)
+        if adapter and isinstance(self.head.classifier, Cosine):
+            return COSINE_ADAPTER_LR
+        if self.conditioning.mean is None:
+            return OTHER_LR
+        return ADAPTER_LR if adapter else LR
 
     def trial(self, problem: ProbeProblem, l2: float) -> FittedHead:
         """The same training with this penalty on another problem, to its last epoch; it leaves no files."""
