@@ -32,7 +32,6 @@ from probe.cli.options import (
 from probe.cli.output import say
 from probe.cli.sharing import export, push
 from probe.errors import UserError
-from probe.system.safe_text import printable
 from probe.system.world import rank
 from probe.train.parallel.launch import World, launch
 

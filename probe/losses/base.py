@@ -83,6 +83,7 @@ class FitContext:
 
     exact: bool  # on frozen features, by the exact solver
     l2_chosen: bool  # on validation rows, and not given
+    method: str | None = None  # that the loss is inside of, and that adds something of its own
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,10 @@ class Loss(StatisticsModule, ABC):
 
     def remarks(self, context: FitContext) -> list[str]:
         """What a report must say for its numbers to be read right, one line each."""
-        return [] if self.remark is None else [self.remark]
+        if not self.degenerate:
+            return []
+        inside = "" if context.method is None else f", the loss inside {context.method}"
+        return [f"{self.name}{inside}: {self.degenerate_remark}"]
 
     def weighted_mean(self, losses: Tensor, weights: Tensor | None, targets: Tensor) -> Tensor:
         """The mean of N losses with their own weights (None: all 1), times those of `class_weights`."""

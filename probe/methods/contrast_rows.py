@@ -35,7 +35,13 @@ BCL = (
     EMBEDDING,
 )
 PACO = (
-    Parameter("alpha", 0.05, "weight of a key of the same class", 0),
+    Parameter(
+        "alpha",
+        None,
+        "weight of a key of the same class; none: 0.05, or less, so that a class's keys weigh at most "
+        "half a label; published: 0.05 (ImageNet), 0.01 (CIFAR-100)",
+        0,
+    ),
     Parameter("beta", 1.0, "weight of the label", 0),
     Parameter("gamma", 1.0, "of the keys in the denominator; 0 leaves them out", 0),
     _temperature(0.2),
@@ -90,13 +96,18 @@ CONTRAST_ROWS: tuple[MethodSpec, ...] = (
         "paco", "parametric contrastive learning",
         "Cui et al., Parametric Contrastive Learning, ICCV 2021", "paco:PaCo",
         (*PACO, MOMENTUM, Parameter(INNER, "bs", ONLY, choices=("bs",))),
-        needs=("counts", "views"), frozen="no effect", why=CONSTANT, balanced=AGAINST_KEYS,
+        needs=("counts", "views"), frozen="no effect", why=CONSTANT, balanced=AGAINST_KEYS, version=2,
     ),
     MethodSpec(
         "gpaco", "generalised parametric contrastive learning",
         "Cui et al., Generalized Parametric Contrastive Learning, TPAMI 2023", "paco:GPaCo",
-        (*PACO, Parameter(INNER, "bs", ONLY, choices=("bs",))),
-        needs=("counts", "views"), frozen="no effect", why=CONSTANT, balanced=AGAINST_KEYS,
+        (
+            *PACO,
+            Parameter("smoothing", 0.0, "part of the label's weight that the other classes share; published "
+                      "for ImageNet: 0.1", 0, 1),
+            Parameter(INNER, "bs", ONLY, choices=("bs",)),
+        ),
+        needs=("counts", "views"), frozen="no effect", why=CONSTANT, balanced=AGAINST_KEYS, version=2,
     ),
     MethodSpec(
         "gml", "Gaussian mixture likelihood of keys, beside the balanced softmax", SUH23, "gml:GML",

@@ -1,4 +1,4 @@
-"""What methods remember beside weights: queues of keys, and values of single samples.
+"""What methods remember beside weights: queues of keys.
 
 All of it is in buffers, saved with every checkpoint. What is pushed is the joined batch of all processes in
 its own order (`collectives.gather`), so that any number of processes has the same memory. A push puts a new
@@ -99,25 +99,3 @@ def class_places(counts: Tensor, size: int, least: int) -> Tensor:
     order = torch.argsort(share - places, descending=True, stable=True)
     places[order[: size - least * k - int(places.sum())]] += 1
     return places + least
-
-
-class SampleMemory(nn.Module):
-    """A number for each of the N training samples, and whether it is known."""
-
-    values: Tensor
-    known: Tensor
-
-    def __init__(self, samples: int) -> None:
-        super().__init__()
-        self.register_buffer("values", torch.zeros(samples))
-        self.register_buffer("known", torch.zeros(samples, dtype=torch.bool))
-
-    @torch.no_grad()
-    def put(self, index: Tensor, values: Tensor) -> None:
-        """n row numbers of the joined batch and their values; of a row that comes twice, the last counts."""
-        index = index.to(self.values.device)
-        place = torch.full_like(self.values, -1, dtype=torch.int64)
-        place.scatter_reduce_(0, index, torch.arange(len(index), device=index.device), "amax")
-        rows = place[place >= 0]
-        self.values = self.values.index_copy(0, index[rows], values[rows].to(self.values))
-        self.known = self.known.index_fill(0, index, True)

@@ -19,19 +19,23 @@ from probe.methods.memories import Queue
 from probe.methods.networks import MomentumCopy, Projection, gather_views, joined
 from probe.methods.protocols import BatchLike, NetworkLike
 
+ALPHA = 0.05  # weight of a key, as published for ImageNet
+KEYS_TO_LABEL = 0.5  # of a class of mean size: about the published proportion on ImageNet, 9 keys of 0.05
+
 
 class _Parametric(Method):
     """What PaCo and GPaCo share: a queue of past keys, and the softmax over classes and keys."""
 
     queue: Queue
     views = ("own", "contrast")
+    smoothing = 0.0  # part of the label's weight that the other classes share
 
     def __init__(
         self,
         loss: Loss,
         *,
         counts: Any,
-        alpha: float,
+        alpha: float | None,
         beta: float,
         gamma: float,
         temperature: float,
@@ -45,6 +49,13 @@ class _Parametric(Method):
         self.alpha, self.beta, self.gamma, self.temperature = alpha, beta, gamma, temperature
         self.size, self.hidden, self.embedding = queue, hidden, embedding
 
+    def key_weight(self, keys: int, classes: int) -> float:
+        """alpha among so many keys. Where none is given, a class's keys together weigh at most half a label:
+        with 1,536 keys of 10 classes a fixed 0.05 would leave the label an eighth of the weight."""
+        if self.alpha is not None:
+            return self.alpha
+        return min(ALPHA, KEYS_TO_LABEL * self.beta * classes / max(1, keys))
+
     def softmax(self, logits: Tensor, targets: Tensor, queries: Tensor, keys: Tensor | None) -> Tensor:
         """The loss of m x K logits and m x dim queries of the joined batch, against the queries themselves
         (each but its own), further `keys` with the same labels, and the queue."""
@@ -57,10 +68,11 @@ class _Parametric(Method):
             queries @ against.T / self.temperature,
             labels,
             self.counts,
-            alpha=self.alpha,
+            alpha=self.key_weight(len(against), logits.shape[1]),
             beta=self.beta,
             gamma=self.gamma,
             own=torch.arange(len(queries), device=queries.device),
+            smoothing=self.smoothing,
         )
 
 
@@ -99,6 +111,10 @@ class PaCo(_Parametric):
 
 class GPaCo(_Parametric):
     """Both views go through the network, are classified, and are queries and keys; there is no copy."""
+
+    def __init__(self, loss: Loss, *, smoothing: float, **settings: Any) -> None:
+        super().__init__(loss, **settings)
+        self.smoothing = smoothing
 
     def build(self, network: NetworkLike, labels: NDArray[np.int64]) -> None:
         self.projection = Projection(network.head.dim, self.hidden, self.embedding, layers=2, norm=False)

@@ -71,10 +71,19 @@ SECOND_STAGES: tuple[MethodSpec, ...] = (
         "temperature scaling",
         "Guo et al., On Calibration of Modern Neural Networks, ICML 2017",
         "second_stage:SecondStage",
-        (FIRST,),
+        (
+            Parameter(
+                "classes",
+                "equal",
+                "equal: every class of the held-out images counts the same; sized: every image, as published",
+                choices=("equal", "sized"),
+            ),
+            FIRST,
+        ),
         needs=(FIRST_STAGE,),
         frozen="exact",
         why="the first head's scores divided by one number: predictions stay, probabilities change",
-        balanced="unchanged: it uses no counts",
+        balanced="still acts; classes=equal and sized agree",
+        version=2,
     ),
 )

@@ -161,7 +161,11 @@ class PostHocLA(OnHead):
 
 
 class Temperature(OnHead):
-    """z / T, with the T of the smallest cross-entropy on the holdout (Guo et al. 2017)."""
+    """z / T, with the T of the smallest cross-entropy on the holdout (Guo et al. 2017).
+
+    Its classes count the same unless they are to be `sized`: a head is less sure of rare classes, of which
+    the holdout of a long tail shows less than balanced test images do.
+    """
 
     choice = "the temperature"
 
@@ -172,7 +176,9 @@ class Temperature(OnHead):
     def choose(self) -> None:
         super().choose()
         scores, labels = self.held_out(self.base(self.kept))
-        t = solve.temperature(scores, labels)
+        sizes = torch.bincount(labels, minlength=self.problem.num_classes)
+        equal = self.settings.params["classes"] == "equal"
+        t = solve.temperature(scores, labels, 1 / sizes[labels].double() if equal else None)
         self.record["temperature"] = t
         before, after = calibration(scores, labels), calibration(scores / t, labels)
         self.record["held_out"] = {"before": before, "after": after}

@@ -102,7 +102,8 @@ def remarks_and_margins(
     loss = fits[0].loss
     exact = recipe.solver.name == "lbfgs" and not recipe.finetune
     selects = "select" in fits[0].record  # where class weights are settled for every l2 that is tried
-    context = FitContext(exact=exact, l2_chosen=recipe.solver.l2 is None and not selects)
+    around = recipe.method.name if methods.catalogue.wraps(recipe.method.name) else None
+    context = FitContext(exact, l2_chosen=recipe.solver.l2 is None and not selects, method=around)
     notes: list[str | None] = [] if loss is None else [*loss.remarks(context)]
     notes += fits[0].remarks
     gaps = [fit.record["gap"] for fit in fits if "gap" in fit.record]

@@ -67,14 +67,15 @@ def _scaled_cross_entropy(blocks: Blocks, scales: Tensor, pull: float) -> tuple[
     return value / mass + pull / (2 * k) * float(away @ away), gradient / mass + pull / k * away, curvature
 
 
-def temperature(logits: Tensor, labels: Tensor) -> float:
-    """The T that minimises the mean CE(z / T, y) of N x K logits: convex in 1/T, found by bisection of its
-    slope, sum_i (E_p[z_i] - z_iy)."""
+def temperature(logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> float:
+    """The T that minimises the mean CE(z / T, y) of N x K logits, rows weighted by N numbers if given: convex
+    in 1/T, found by bisection of its slope, sum_i v_i (E_p[z_i] - z_iy)."""
     z = logits.double()
     own = z.gather(1, labels.unsqueeze(1)).squeeze(1)
+    v = torch.ones_like(own) if weight is None else weight.to(own)
 
     def slope(inverse: float) -> float:
-        return float(((F.softmax(inverse * z, dim=1) * z).sum(1) - own).sum())
+        return float(v @ ((F.softmax(inverse * z, dim=1) * z).sum(1) - own))
 
     low, high = 1 / HOTTEST, 1 / COLDEST
     if slope(high) <= 0:

@@ -22,11 +22,10 @@ from torch import Tensor, nn
 from probe import methods
 from probe.core import collectives
 from probe.core.adjustment import ClassAdjustment
-from probe.core.class_stats import ClassStats
 from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling
-from probe.core.whitening import Whitening, sketch, whitening
+from probe.core.whitening import Whitening
 from probe.errors import UserError
-from probe.heads import Adapter, AngleHead, Head, Linear, export
+from probe.heads import Adapter, AngleHead, Cosine, Head, Linear, export
 from probe.heads.fitted import FittedHead
 from probe.losses.adjusted import AdjustedCrossEntropy
 from probe.losses.base import ClassInfo, Loss
@@ -34,6 +33,7 @@ from probe.methods.base import Method
 from probe.recipe.train_settings import TrainConfig
 from probe.train import final_check, frequency, optim
 from probe.train.build import check, make_head, make_method
+from probe.train.coordinates import class_means, conditioning_of, whiten_head
 from probe.train.inputs.loaders import FeatureLoader
 from probe.train.l2_search import L2Search
 from probe.train.loop import Training
@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 EPOCHS = 60
 LR = 1.0  # half of 1 / curvature: room for the noise of batches
 ADAPTER_LR = 0.5  # in the same coordinates; better than 0.1 on held-out training images of digits and pets
+# Angular losses multiply cosines, and so gradients, by about 30: 0.1 undoes a start at class means.
+COSINE_ADAPTER_LR = 0.03
 OTHER_LR = 0.1
-POWER_STEPS = 30
 
 
 def probe_sgd(
@@ -160,13 +161,13 @@ class SgdJob:
         conditioning, white, adjustment = NEUTRAL, None, None
         angles = isinstance(head.classifier, AngleHead)
         if isinstance(head, Linear | Adapter) and (settings.whiten or not angles):
-            conditioning = _conditioning(X, used.scale if isinstance(used, FrozenLoss) else None)
+            conditioning = conditioning_of(X, used.scale if isinstance(used, FrozenLoss) else None)
             adjustment = loss.adjustment() if isinstance(used, FrozenLoss) else None
         seen = conditioning(X) if isinstance(X, Tensor) else conditioning.lazily(X)
         if settings.whiten and angles:
-            white = _whitened(head, seen)
-        if loss.spec.fixed_head:
-            head.start_from_means(_class_means(seen, y, problem.num_classes))
+            white = whiten_head(head, seen)
+        if angles and (loss.spec.fixed_head or isinstance(head, Adapter)):
+            head.start_from_means(class_means(seen, y, problem.num_classes))
         groups = None
         if problem.groups is not None and loss.grouped:
             groups = torch.from_numpy(problem.groups.of[kept % problem.images])
@@ -192,8 +193,7 @@ class SgdJob:
     def training(self, decay: float, folder: Path | None, show: bool) -> Training:
         """The training with this weight decay, before its first step."""
         s, problem = self.settings, self.problem
-        rate = ADAPTER_LR if isinstance(self.head, Adapter) else LR
-        lr = s.lr or (OTHER_LR if self.conditioning.mean is None else rate)
+        lr = s.lr or self._rate()
         in_memory = isinstance(self.X, Tensor)  # then features are conditioned once, not in every batch
         task = Task(
             Network(nn.Identity(), self.head, NEUTRAL if in_memory else self.conditioning),
@@ -217,6 +217,15 @@ class SgdJob:
             show=show,
             between_checkpoints=5.0,
         )
+
+    def _rate(self) -> float:
+        """The default learning rate, by the coordinates and by what is trained in them."""
+        adapter = isinstance(self.head, Adapter)
+        if adapter and isinstance(self.head.classifier, Cosine):
+            return COSINE_ADAPTER_LR
+        if self.conditioning.mean is None:
+            return OTHER_LR
+        return ADAPTER_LR if adapter else LR
 
     def trial(self, problem: ProbeProblem, l2: float) -> FittedHead:
         """The same training with this penalty on another problem, to its last epoch; it leaves no files."""
@@ -318,35 +327,3 @@ def _part(problem: ProbeProblem, rows: NDArray[np.int64]) -> Tensor | FeatureMat
     from probe.probing.problem import take_rows
 
     return problem.X if len(rows) == len(problem.y) else take_rows(problem.X, rows)
-
-
-def _whitened(head: Head, X: Tensor | FeatureMatrix) -> Whitening | None:
-    """Let the head measure angles of whitened features: returns the whitening where X can have it once,
-    before the first step, else gives it to the classifier (behind an adapter, or on rows on disk)."""
-    found, classifier = whitening(X), head.classifier
-    if classifier is head and isinstance(X, Tensor):
-        return found
-    assert isinstance(classifier, AngleHead)
-    classifier.whiten(found)
-    return None
-
-
-def _class_means(X: Tensor | FeatureMatrix, y: NDArray[np.int64], num_classes: int) -> Tensor:
-    """K x D means of the classes, where a simplex that is not trained belongs."""
-    means = ClassStats.from_features(X, y, num_classes).mean
-    assert means is not None
-    return means.float()
-
-
-def _conditioning(X: Tensor | FeatureMatrix, scale: Tensor | None) -> Scaling:
-    """The mean of N x D features, and the standard deviation of their largest principal direction, times the
-    largest factor by which a method scales logits (`scale`, K)."""
-    some = sketch(X)
-    mean = some.mean(dim=0)
-    centred = some - mean
-    v = torch.randn(some.shape[1], 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    for _ in range(POWER_STEPS):
-        v = v / v.norm().clamp(min=1e-300)
-        v = centred.T @ (centred @ v) / len(some)
-    size = float(v.norm().sqrt()) * (1.0 if scale is None else float(scale.max()))
-    return Scaling(mean.float(), torch.full_like(mean, size if size > 0 else 1.0).float())

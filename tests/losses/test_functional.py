@@ -260,6 +260,21 @@ def test_paco_of_similarities_trains_keys():
     assert (similarity.grad[:, labels < 0] == 0).all()
 
 
+def test_smoothed_paco_gives_a_part_of_the_label_to_the_other_classes():
+    logits, similarity, y = normal(N, K), normal(N, Q, seed=2), torch.tensor(TARGETS["unsorted"])
+    labels, settings = torch.tensor(KEY_LABELS), {"alpha": 0.1, "beta": 0.7, "gamma": 0.5}
+    got = parametric_contrast(logits, y, similarity, labels, COUNTS, **settings, smoothing=0.2)
+    expected, prior = [], torch.tensor(plain_terms.log_prior(COUNTS), dtype=torch.float64)
+    rows = zip((logits + prior).tolist(), similarity.tolist(), y.tolist(), strict=True)
+    for z, s, label in rows:
+        keys = [(value, key) for value, key in zip(s, KEY_LABELS, strict=True) if key >= 0]
+        total = math.log(sum(map(math.exp, z)) + 0.5 * sum(math.exp(value) for value, _ in keys))
+        parts = [(0.7 * (0.8 if k == label else 0.2 / (K - 1)), z[k]) for k in range(K)]
+        parts += [(0.1, value) for value, key in keys if key == label]
+        expected.append(-sum(w * (v - total) for w, v in parts) / sum(w for w, _ in parts))
+    assert got.item() == pytest.approx(sum(expected) / len(expected), abs=1e-10)
+
+
 # --- DRO-LT ---
 
 

@@ -73,6 +73,8 @@ def test_remarks_say_what_a_reader_of_the_numbers_must_know():
     assert make("dro").remarks(TRAINED) == []
     level = probe.losses.make("la", num_classes=K, class_counts=[4, 4, 4])
     assert level.remarks(TRAINED) == [level.remark]
+    inside = FitContext(exact=False, l2_chosen=True, method="bcl")
+    assert level.remarks(inside)[0].startswith("la, the loss inside bcl: every class is treated alike")
     assert make("erm").remarks(EXACT) == []
 
 

@@ -106,6 +106,18 @@ def test_gml_trains_the_network_with_the_temperature_that_the_second_contrast_le
         torch.testing.assert_close(one, factor * other)
 
 
+def test_many_keys_of_a_class_do_not_outweigh_its_label():
+    def weight(classes, keys, **params):
+        counts = torch.full((classes,), 100)
+        built = methods.make("paco", params, num_classes=classes, class_counts=counts, dim=D)
+        return built.key_weight(keys, classes)
+
+    assert weight(1000, 8192 + 2 * 512) == 0.05  # as published
+    assert weight(10, 1536) * 1536 / 10 == pytest.approx(0.5)  # of a label's weight
+    assert weight(10, 1536, beta=2.0) * 1536 / 10 == pytest.approx(1.0)
+    assert weight(10, 1536, alpha=0.2) == 0.2
+
+
 def test_what_cannot_work_is_one_line():
     mixed = TrainConfig(augment={"mix": "mixup"})
     for name in EACH.values():

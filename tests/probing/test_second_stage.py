@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from torch.nn import functional as F
 
 from probe.core.scaling import NEUTRAL
 from probe.errors import UserError
@@ -29,7 +30,7 @@ PARAMS = {
     "lws": {"pull": 0.01},
     "tau-norm": {"tau": None, "centre": True},
     "la-posthoc": {"tau": 1.0},
-    "temperature": {},
+    "temperature": {"classes": "equal"},
 }
 
 
@@ -138,7 +139,8 @@ def test_lws_multiplies_each_class_s_score_by_its_scale():
 
 
 def test_temperature_changes_probabilities_and_no_prediction():
-    p, held = problem(), holdout(problem())
+    p = problem((28, 28, 28, 28))
+    held = holdout(p)
     strong = ExactSolver(l2=100.0)  # far too timid, so the temperature is below 1
     made = second_stage.fit(p, stage("temperature"), strong, held)
     assert made.record["temperature"] < 0.9
@@ -146,6 +148,24 @@ def test_temperature_changes_probabilities_and_no_prediction():
     before = p.logits(OnScaled(made.first), np.arange(p.images)).double()
     assert torch.equal(before.argmax(1), scores(p, made).argmax(1))
     assert torch.allclose(before / made.record["temperature"], scores(p, made), atol=1e-4)
+
+
+def test_temperature_counts_classes_equally_unless_they_are_to_be_sized():
+    p, held = problem(), holdout(problem())
+    equal, sized = (
+        second_stage.fit(p, stage("temperature", classes=way), SOLVER, held).record["temperature"]
+        for way in ("equal", "sized")
+    )
+    kept = np.setdiff1d(np.arange(p.images), held)
+    part = ProbeProblem(p.raw[kept], p.y[kept], p.class_names)
+    head = exact.fit(part, LossChoice("erm"), SOLVER, NONE).head
+    z, y = head.scores(p.raw[held]).double(), torch.from_numpy(p.y[held])
+    inverse = {t: torch.tensor(1 / t, dtype=torch.float64, requires_grad=True) for t in (equal, sized)}
+    classes = torch.stack([F.cross_entropy(inverse[equal] * z[y == k], y[y == k]) for k in range(4)]).mean()
+    images = F.cross_entropy(inverse[sized] * z, y)
+    for value, t in ((classes, equal), (images, sized)):
+        assert torch.autograd.grad(value, inverse[t])[0].abs() < 1e-5
+    assert equal != pytest.approx(sized, rel=0.003)
 
 
 def test_a_stored_head_is_what_a_post_hoc_stage_starts_from_whatever_its_kind():

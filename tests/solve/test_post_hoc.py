@@ -66,6 +66,15 @@ def test_a_planted_temperature_is_found(planted):
     assert cross_entropy(alone) < min(cross_entropy(1.01 * alone), cross_entropy(0.99 * alone))
 
 
+def test_weights_of_rows_are_repeated_rows():
+    g = torch.Generator().manual_seed(0)
+    logits, labels = 2 * torch.randn(30, 4, generator=g), torch.randint(4, (30,), generator=g)
+    times = torch.randint(1, 4, (30,), generator=g)
+    repeated = post_hoc.temperature(logits.repeat_interleave(times, 0), labels.repeat_interleave(times))
+    assert post_hoc.temperature(logits, labels, 0.5 * times) == pytest.approx(repeated, rel=1e-9)
+    assert post_hoc.temperature(logits, labels) != pytest.approx(repeated, rel=1e-3)
+
+
 def test_a_head_without_an_error_gets_the_coldest_temperature_and_a_useless_one_the_hottest():
     labels = torch.tensor([0, 1, 2])
     assert post_hoc.temperature(10 * torch.eye(3), labels) == post_hoc.COLDEST

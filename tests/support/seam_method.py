@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from probe import losses
 from probe.core import collectives
 from probe.methods.base import Method
-from probe.methods.memories import ClassQueue, Queue, SampleMemory, class_places
+from probe.methods.memories import ClassQueue, Queue, class_places
 from probe.methods.networks import MomentumCopy, Projection
 
 
@@ -25,7 +25,7 @@ class Everything(Method):
         self.queue = Queue(24, 8)
         counts = torch.bincount(torch.as_tensor(np.array(labels)))
         self.by_class = ClassQueue(class_places(counts, 20, 2), 8)
-        self.memory = SampleMemory(len(labels))
+        self.register_buffer("memory", torch.zeros(len(labels)))  # what was seen of every sample
 
     def copies(self):
         return (self.copy.network,)
@@ -44,11 +44,11 @@ class Everything(Method):
             queries, keys, batch.targets, values.detach(), index
         )
         term = sum(self.pull(queries, targets, *part.held()) for part in (self.queue, self.by_class))
-        weights = 1 + self.memory.values[batch.index]
+        weights = 1 + self.memory[batch.index]
         if self.training:
             self.queue.push(keys, targets)
             self.by_class.push(keys, targets)
-            self.memory.put(index, old)
+            self.memory = self.memory.index_copy(0, index, old)
         return collectives.mean(values, weights) + term
 
     def pull(self, queries: Tensor, targets: Tensor, keys: Tensor, labels: Tensor) -> Tensor:

@@ -118,6 +118,17 @@ def test_an_adapter_trains_on_features_of_any_size_and_place(name, size):
     assert (found.scores(p.raw).argmax(1).numpy() == p.y).mean() > 0.8
 
 
+@pytest.mark.parametrize("name", ["arcface", "dbm", "dbm-bcl"])
+@pytest.mark.parametrize("whiten", [True, False])
+def test_an_adapter_in_front_of_angles_begins_at_class_means_and_stays_above_them(name, whiten):
+    p = problem(shift=0.5)
+    start = fit(p, "dbm", epochs=1, lr=1e-9, head="adapter", whiten=whiten).head.scores(p.raw)
+    found = fit(p, name, epochs=10, head="adapter", whiten=whiten).head.scores(p.raw)
+    begun, ended = ((scores.argmax(1).numpy() == p.y).mean() for scores in (start, found))
+    assert begun > 0.6  # chance is 0.2
+    assert ended >= begun
+
+
 def test_strength_and_epoch_are_chosen_on_held_rows(monkeypatch):
     monkeypatch.setattr(l2_grid, "GRID", (1.0, 10.0, 100.0, 1000.0))
     p = problem()

@@ -131,8 +131,12 @@ def parametric_contrast(
     beta: float,
     gamma: float,
     own: Tensor | None = None,
+    smoothing: float = 0.0,
 ) -> Tensor:
-    """`paco` of N x Q similarities (over the temperature): for keys that are trained too, as in GPaCo."""
+    """`paco` of N x Q similarities (over the temperature): for keys that are trained too, as in GPaCo.
+
+    `smoothing` is the part of beta that the K - 1 other classes share, as released for ImageNet.
+    """
     adjusted = logits if class_counts is None else logits + log_prior(class_counts, logits)
     counted = _counted(similarity, key_labels, own)
     columns = adjusted
@@ -142,6 +146,9 @@ def parametric_contrast(
     positive = counted & (targets.unsqueeze(1) == key_labels)
     weight = beta + alpha * positive.sum(1).to(logits)
     supervised = adjusted.gather(1, targets.unsqueeze(1)).squeeze(1)
+    if smoothing > 0:
+        others = (adjusted.sum(1) - supervised) / max(1, adjusted.shape[1] - 1)
+        supervised = (1 - smoothing) * supervised + smoothing * others
     chosen = beta * supervised + alpha * torch.where(positive, similarity, 0).sum(1)
     losses = columns.logsumexp(1) - chosen / torch.where(weight > 0, weight, 1)
     return torch.where(weight > 0, losses, 0).mean()
