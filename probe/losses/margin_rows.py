@@ -57,7 +57,7 @@ MARGIN_ROWS: tuple[LossSpec, ...] = (
                       whole_set=2.0),
             AVERAGE,
         ),
-        needs=("features",), frozen="exact", why=ROW_SCALED, balanced=FOR_BALANCED, version=3,
+        needs=("features",), frozen="exact", why=ROW_SCALED, balanced=FOR_BALANCED, version=4,
     ),
     LossSpec(
         "mr2-paper", "margin regularisation, the paper's form", MR2, "margins:PaperMR2",
