@@ -7,7 +7,7 @@ sum is the class's mean of |h|^2, which is all that the paper's MR² margins see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,7 +191,7 @@ class StatisticsModule(nn.Module):
                 self._buffers[name] = old.to(new.device)
         return self
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name, own in self._buffers.items():
             saved = state_dict.get(prefix + name)
             if own is not None and saved is not None:
@@ -214,11 +214,16 @@ class RunningStats(StatisticsModule):
 
     A class's first batch is copied; classes that are absent keep their values. `robust`: a batch counts for
     at most GROWTH times what is known of a class (kind "norms"), so that no single image owns a statistic.
+
+    Averages that `start` with the statistics of a training set go on without bias: what a batch's class says
+    is corrected for its m samples, and a class with a single one, which has no spread, keeps its values. The
+    mean spread is then the same unit for batches of any size and make-up.
     """
 
     mean_norm2: Tensor
     spread2: Tensor
     seen: Tensor
+    started: Tensor  # with the statistics of a training set? A buffer, so that a resumed training knows
     first: Tensor
     second: Tensor
 
@@ -238,9 +243,14 @@ class RunningStats(StatisticsModule):
         self.register_buffer("mean_norm2", torch.zeros(num_classes))
         self.register_buffer("spread2", torch.zeros(num_classes))
         self.register_buffer("seen", torch.zeros(num_classes, dtype=torch.bool))
+        self.register_buffer("started", torch.tensor(False))
         if kind == "moments":
             self.register_buffer("first", torch.zeros(num_classes, 0))
             self.register_buffer("second", torch.zeros(num_classes))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        state_dict.setdefault(prefix + "started", torch.tensor(False))  # older checkpoints lack it
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
     def mean_spread(self) -> Tensor:
@@ -257,6 +267,7 @@ class RunningStats(StatisticsModule):
         device = self.seen.device
         self.mean_norm2, self.spread2 = stats.mean_norm2.to(device).clone(), stats.spread2.to(device).clone()
         self.seen = (stats.count > 0).to(device)
+        self.started = torch.tensor(True, device=device)
         if self.kind == "moments" and stats.mean is not None:
             self.first, self.second = stats.mean.to(device).clone(), stats.second_moment.to(device).clone()
 
@@ -273,6 +284,7 @@ class RunningStats(StatisticsModule):
             self._update_moments(groups, features)
         else:
             mean_norm2, spread2 = self._norms(groups, features, distances)
+            mean_norm2, spread2 = self._unbiased(groups, mean_norm2, spread2)
             if self.robust:
                 mean_norm2 = self._held_back(mean_norm2, self.mean_norm2[k], self.seen[k])
                 spread2 = self._held_back(spread2, self.spread2[k], self.seen[k])
@@ -288,6 +300,17 @@ class RunningStats(StatisticsModule):
         return squared_norm(means, self.p), groups.means(
             squared_norm(groups.centred(features, means), self.p)
         )
+
+    def _unbiased(self, groups: Groups, mean_norm2: Tensor, spread2: Tensor) -> tuple[Tensor, Tensor]:
+        """The norms of m samples per class, corrected where the averages were started: E |s|^2 is
+        (1 - 1/m) |s_k|^2, and E |mu|^2 is |mu_k|^2 + |s_k|^2 / m (for p = 2; about so for other norms)."""
+        k, m = groups.classes, groups.sizes.to(spread2)
+        spread = spread2 * m / (m - 1).clamp(min=1)
+        norm = (mean_norm2 - spread / m).clamp(min=0)
+        silent = (m < 2) & self.seen[k]
+        spread = torch.where(silent, self.spread2[k].to(spread), spread)
+        norm = torch.where(silent, self.mean_norm2[k].to(norm), norm)
+        return torch.where(self.started, norm, mean_norm2), torch.where(self.started, spread, spread2)
 
     @staticmethod
     def _held_back(new: Tensor, old: Tensor, seen: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -74,7 +73,7 @@ class LGM(Loss):
                 parameter.materialize((self.num_classes, dim), dtype=dtype)
                 parameter.zero_()
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(prefix + "centres")
         if isinstance(saved, Tensor) and not nn.parameter.is_lazy(saved):
             self._materialise(saved.shape[1], saved.dtype)

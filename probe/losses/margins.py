@@ -16,7 +16,7 @@ from probe.losses.margin_history import MarginHistory
 from probe.losses.same_class_pairs import Partners, above_rounding, pull, total_variance
 from probe.losses.spec import NeededStats
 
-TOGETHER = 4  # images of a class in a batch that a pull between them asks for
+TOGETHER = 2  # images of a class in a batch that a pull between them asks for: more leave out other classes
 EQUAL = {  # what to say where all margins are equal, by statistic
     "spread": "all margins are equal, so its logit term is cross-entropy with one temperature",
     "moment": "all margins are equal (unit-norm features with p = 2 always give that), so its logit term is "

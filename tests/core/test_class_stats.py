@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probe.core import class_stats as module
-from probe.core.class_stats import ClassStats
+from probe.core.class_stats import ClassStats, Groups, RunningStats
 from probe.errors import UserError
 
 
@@ -93,3 +93,52 @@ def test_classes_without_rows_are_zero():
 def test_mistakes_get_one_clear_line(h, y, says):
     with pytest.raises(UserError, match=says):
         ClassStats.from_features(h, y, 3)
+
+
+def mean_spread_of_batches(draw, *, start, steps=400):
+    """sbar, averaged over the second half of a run over batches of 12 classes; their true spread is 8."""
+    g = torch.Generator().manual_seed(0)
+    running = RunningStats(12, ema=0.9)
+    if start:
+        rows = 3 + torch.randn(1200, 8, generator=g, dtype=torch.float64)
+        running.start(ClassStats.from_features(rows, torch.arange(1200) % 12, 12))
+    found = []
+    for _ in range(steps):
+        y = draw(g)
+        running.update(Groups.of(y), 3 + torch.randn(len(y), 8, generator=g, dtype=torch.float64))
+        found.append([float(running.mean_spread), float(running.mean_norm2.mean())])
+    return torch.tensor(found)[steps // 2 :].mean(0).tolist()
+
+
+def test_started_averages_are_the_same_for_batches_of_any_make_up():
+    """Of m samples 1 - 1/m of the spread is left, so the unit of distances would depend on the batches."""
+    draws = {
+        "as they come": lambda g: torch.randint(0, 12, (16,), generator=g),
+        "fours": lambda g: torch.randperm(12, generator=g)[:4].repeat_interleave(4),
+        "pairs": lambda g: torch.randperm(12, generator=g)[:8].repeat_interleave(2),
+    }
+    for draw in draws.values():
+        spread, norm = mean_spread_of_batches(draw, start=True)
+        assert spread == pytest.approx(8, rel=0.03)
+        assert norm == pytest.approx(72, rel=0.03)
+    assert mean_spread_of_batches(draws["pairs"], start=False)[0] == pytest.approx(4, rel=0.05)
+
+
+def test_a_class_with_one_sample_keeps_its_started_averages():
+    h, y = torch.randn(20, 3, dtype=torch.float64), torch.arange(20) % 2
+    running = RunningStats(3, ema=0.5)
+    running.start(stats := ClassStats.from_features(h, y, 3))
+    again = RunningStats(3, ema=0.5)
+    again.load_state_dict(running.state_dict())  # a resumed training knows that it was started
+    batch = torch.tensor([0, 1, 1, 2])
+    for each in (running, again):
+        each.update(Groups.of(batch), h[:4])
+        torch.testing.assert_close(each.spread2[0], stats.spread2[0])
+        torch.testing.assert_close(each.mean_norm2[0], stats.mean_norm2[0])
+        pair = (h[1] - h[2]).square().sum() / 2
+        torch.testing.assert_close(each.spread2[1], (stats.spread2[1] + pair) / 2)
+        torch.testing.assert_close(each.mean_norm2[1], (stats.mean_norm2[1] + (h[1] @ h[2]).clamp(min=0)) / 2)
+        assert each.seen.tolist() == [True] * 3
+    older = {name: value for name, value in again.state_dict().items() if name != "started"}
+    again.load_state_dict(older)  # of a version whose averages went on with the bias
+    assert not again.started

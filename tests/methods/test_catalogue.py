@@ -28,9 +28,11 @@ def test_a_method_takes_a_loss_by_name_or_with_its_parameters():
 def test_defaults_depend_on_where_statistics_come_from_unless_they_are_given():
     options = {"num_classes": 3, "class_counts": [5, 4, 3]}
     alone = methods.make("mr2", {}, **options).loss
-    assert (alone.stats.robust, alone.cap, alone.shrink) == (False, None, 0)
+    assert (alone.stats.robust, alone.cap, alone.shrink, alone.lam) == (False, None, 0, 0.5)
     whole = methods.make("sam", {"loss": "mr2"}, **options, whole_set=True).loss
-    assert (whole.stats.robust, whole.cap, whole.shrink) == (True, 3, 2)
+    assert (whole.stats.robust, whole.cap, whole.shrink, whole.lam) == (True, 3, 2, 1.5)
+    scratch = methods.make("mr2", {}, **options, whole_set=True, scratch=True).loss
+    assert (scratch.scale, scratch.lam) == ("total", 0.5)
     given = {"loss": {"name": "mr2", "cap": 5.0, "robust": False}}
     kept = methods.make("sam", given, **options, whole_set=True).loss
     assert (kept.stats.robust, kept.cap, kept.shrink) == (False, 5, 2)

@@ -91,12 +91,12 @@ def test_partners_are_kept_together_where_classes_outnumber_half_the_batch(tmp_p
     assert few.make_sampler().together == 1
     many = feature_training("mr2", batch_size=2 * K - 2, folder=tmp_path, epochs=1)
     sampler = many.make_sampler()
-    assert sampler.together == 4
+    assert sampler.together == 2
     for batch in sampler.epoch(0):
-        assert np.bincount(sampler.labels[batch], minlength=K)[np.unique(sampler.labels[batch])].min() >= 4
+        assert np.bincount(sampler.labels[batch], minlength=K)[np.unique(sampler.labels[batch])].min() >= 2
     many.run()
     row = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
-    assert row["partners"]["mean"] >= 3
+    assert row["partners"]["mean"] >= 1
     assert row["partners"]["without"] == 0
     for other in (
         feature_training("erm", batch_size=2 * K - 2),

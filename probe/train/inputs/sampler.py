@@ -56,17 +56,20 @@ def _passes(members: Indices, n: int, rng: np.random.Generator) -> Indices:
 
 
 def _grouped(labels: Indices, rng: np.random.Generator, size: int) -> Indices:
-    """Every sample, class by class in groups of `size`, the groups in random order."""
+    """Every sample, in groups of `size` of one class. The groups of a class are evenly spaced in the epoch,
+    from a random offset on, so that a batch holds as many different classes as it can."""
     order = np.lexsort((rng.random(len(labels)), labels))
     counts = np.bincount(labels)
-    pieces = []
+    pieces, places = [], []
     for members in np.split(order, np.cumsum(counts)[:-1]):
         rest = len(members) % size
         if rest:  # filled up with others that have partners already (with themselves, in a small class)
             others = members[:-rest] if len(members) > rest else members
             members = np.append(members, _passes(others, size - rest, rng))
-        pieces.append(members.reshape(-1, size))
-    return rng.permutation(np.concatenate(pieces)).reshape(-1)
+        groups = members.reshape(-1, size)
+        pieces.append(groups)
+        places.append((np.arange(len(groups)) + rng.random()) / max(1, len(groups)))
+    return np.concatenate(pieces)[np.argsort(np.concatenate(places), kind="stable")].reshape(-1)
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,17 @@ def test_images_of_a_class_are_kept_together_on_every_process_and_shown_once():
         sampler(together=4, batch_size=3)
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_batches_of_groups_hold_as_many_classes_as_they_can(size):
+    """Else classes that are confused would seldom meet: drawn at random, 32 pairs hold 22 of 37 classes."""
+    s = sampler(labels=np.repeat(np.arange(37), 48), batch_size=64, together=size)
+    first, second = s.epoch(0), s.epoch(1)
+    for batch in (*first, *second):
+        assert len(np.unique(s.labels[batch])) == len(batch) // size
+    met = {frozenset(s.labels[batch].tolist()) for epoch in (first, second) for batch in epoch}
+    assert len(met) > 20  # other classes from batch to batch
+
+
 def test_partners_are_counted_in_what_is_computed_at_once():
     labels = np.array([0, 0, 0, 1, 1, 2])
     met = sampler(labels=labels, batch_size=6).partners(0)
