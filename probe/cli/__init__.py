@@ -18,6 +18,7 @@ import click
 
 from probe.cli import listings
 from probe.cli.errors import Commands
+from probe.cli.merge import merge
 from probe.cli.options import (
     GROUPS_HELP,
     cache_option,
@@ -291,7 +292,10 @@ def recipes(as_json: bool) -> None:
 
 @main.group()
 def cache() -> None:
-    """List, verify or remove cached features."""
+    """List, verify, merge or remove cached features."""
+
+
+cache.add_command(merge)
 
 
 @cache.command("ls")
