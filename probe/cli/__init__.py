@@ -29,6 +29,7 @@ from probe.cli.options import (
     recipe_from,
     world_options,
 )
+from probe.cli.rehearse import rehearse
 from probe.system.safe_text import printable
 from probe.system.world import rank
 from probe.train.parallel.launch import World, launch
@@ -295,6 +296,7 @@ def cache() -> None:
     """List, verify, merge or remove cached features."""
 
 
+main.add_command(rehearse)
 cache.add_command(merge)
 
 
