@@ -14,6 +14,7 @@ from backbones import catalogue, reading
 from backbones.errors import UserError, nearest, reason
 from backbones.quiet import quietly
 from backbones.sources import SCRATCH, Scratch
+from backbones.spec import Family, Spec
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +72,7 @@ def load(
 BUILDS_UNTRAINED = ("timm", "effnet", "cifar")  # families whose architectures are known without a file
 
 
-def untrained(spec: catalogue.Spec) -> catalogue.Spec:
+def untrained(spec: Spec) -> Spec:
     """The same row without weights."""
     if spec.family not in BUILDS_UNTRAINED and not isinstance(spec.source, Scratch):
         raise UserError(
@@ -81,17 +82,17 @@ def untrained(spec: catalogue.Spec) -> catalogue.Spec:
     return replace(spec, source=Scratch())
 
 
-def from_outside(spec: catalogue.Spec) -> bool:
+def from_outside(spec: Spec) -> bool:
     """Is the network built by somebody else's code?"""
     return not (isinstance(spec.family, str) and spec.family in FAMILIES)
 
 
-def _built_in(spec: catalogue.Spec, weights: Path | None, **options: Any) -> Parts:
+def _built_in(spec: Spec, weights: Path | None, **options: Any) -> Parts:
     assert isinstance(spec.family, str)
     return import_module(f"backbones.families.{FAMILIES[spec.family]}").load(spec, weights, **options)
 
 
-def _from_outside(spec: catalogue.Spec, weights: Path | None, **options: Any) -> Parts:
+def _from_outside(spec: Spec, weights: Path | None, **options: Any) -> Parts:
     """What a function from outside builds; whatever goes wrong in it is one line that names it."""
     from backbones.backbone import Parts
 
@@ -99,7 +100,7 @@ def _from_outside(spec: catalogue.Spec, weights: Path | None, **options: Any) ->
     try:
         if isinstance(spec.family, str):
             module, _, function = spec.family.partition(":")
-            family: catalogue.Family = getattr(import_module(module), function or "load")
+            family: Family = getattr(import_module(module), function or "load")
         else:
             family = spec.family
         parts = family(spec, weights, **options)
@@ -123,7 +124,7 @@ def _drawing_from(name: str, seed: int) -> Iterator[None]:
         yield
 
 
-def weights_path(spec: catalogue.Spec, weights: str | Path | None) -> Path | None:
+def weights_path(spec: Spec, weights: str | Path | None) -> Path | None:
     """The weights on this machine; None for a net without any, or a name that a library resolves."""
     if weights == SCRATCH:
         return None

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from backbones.backbone import Parts
-from backbones.catalogue import Spec
+from backbones.spec import Spec
 from backbones.state_dict import load_strict, read_state, the_weights_file
 
 NARROWING = 4  # of the 3 x 3 convolution inside a bottleneck

@@ -7,9 +7,9 @@ from pathlib import Path
 from torch import Tensor
 
 from backbones.backbone import Parts
-from backbones.catalogue import Spec
 from backbones.errors import UserError
 from backbones.families import timm_models as timm_family
+from backbones.spec import Spec
 from backbones.state_dict import read_state, the_weights_file
 
 QUERY = "module.encoder_q."

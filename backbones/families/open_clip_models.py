@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from backbones import reading
 from backbones.backbone import Parts
-from backbones.catalogue import OPEN_CLIP_FILES, Spec, closest
+from backbones.catalogue import closest
 from backbones.errors import UserError, nearest
 from backbones.preprocess import Preprocessing, check_patches
 from backbones.sources import Hub, Url, checksum_in_name, hub_file
+from backbones.spec import OPEN_CLIP_FILES, Spec
 from backbones.state_dict import file_kind, folder_file, strictly, without_initialisation
 from backbones.torchvision_ops import ensure_torchvision
 
@@ -138,7 +139,7 @@ class Text:
 def _plan(spec: Spec, weights: Path | None) -> ClipPlan:
     if weights is not None and weights.is_dir():
         declared = _of_folder(weights).get("quick_gelu")
-        quick = declared if declared is not None else not spec.open  # registered rows are OpenAI's
+        quick = declared if declared is not None else "-quickgelu/" in spec.architecture
         return ClipPlan(f"local-dir:{weights}", folder_file(weights, FOLDER_FILES), bool(quick))
     model, _, tag = spec.architecture.partition("/")
     known = _tag(model, tag, optional=weights is not None)

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from backbones import reading
 from backbones.backbone import Parts
-from backbones.catalogue import TIMM_FILES, Spec, closest
+from backbones.catalogue import closest
 from backbones.errors import UserError, nearest
 from backbones.preprocess import Preprocessing, check_patches
 from backbones.sources import LOCAL_COPY, Hub, Scratch, Url, checksum_in_name
+from backbones.spec import TIMM_FILES, Spec
 from backbones.state_dict import folder_file, read_state, strictly, without_initialisation
 from backbones.torchvision_ops import ensure_torchvision
 
@@ -32,18 +33,26 @@ def load(spec: Spec, weights: Path | None, *, tap: str | None, image_size: int |
     A row whose source is `Scratch` is built with timm's own initialisation, drawn from torch's generator.
     """
     if weights is None and isinstance(spec.source, Scratch):
-        return _untrained(spec, _known(spec.architecture), image_size)
+        return _untrained(spec, _known(spec.architecture), image_size, tap)
     if weights is not None and weights.is_dir():
         architecture = _of_folder(spec, weights)
         name, file = f"local-dir:{weights}", folder_file(weights, FOLDER_FILES)
     else:
         architecture = name = _known(spec.architecture)
         file = weights or _source(architecture).fetch()
-    return build(spec, name, read_state(file), what=file, architecture=architecture, image_size=image_size)
+    state = read_state(file)
+    return build(spec, name, state, what=file, architecture=architecture, image_size=image_size, tap=tap)
 
 
 def build(
-    spec: Spec, name: str, state: dict[str, Tensor], *, what: Path, architecture: str, image_size: int | None
+    spec: Spec,
+    name: str,
+    state: dict[str, Tensor],
+    *,
+    what: Path,
+    architecture: str,
+    image_size: int | None,
+    tap: str | None = None,
 ) -> Parts:
     """The timm model `name` filled with `state`, strictly, and without its classifier."""
     ensure_torchvision()
@@ -53,6 +62,7 @@ def build(
     config = _config(name)
     classes = _classes(state, config)
     size, options = _input_size(spec, config, image_size)
+    tap, options = tap or next(iter(spec.taps)), {**options, **pooling(spec, tap)}
     overlay = {"state_dict": state, "source": "timm", "num_classes": classes}
     try:
         with strictly(what), without_initialisation():
@@ -62,19 +72,29 @@ def build(
     except AssertionError as error:
         raise UserError(f"{spec.name} cannot take {size} x {size} images: {error}") from error
     standardise = spec.standardise or config.get("tag") == "mae"
-    return _parts(spec, model, size, architecture=architecture, source=str(what), standardise=standardise)
+    return _parts(
+        spec, model, size, architecture=architecture, source=str(what), tap=tap, standardise=standardise
+    )
 
 
-def _untrained(spec: Spec, architecture: str, image_size: int | None) -> Parts:
+def pooling(spec: Spec, tap: str | None) -> dict[str, str]:
+    """What tells timm to give the class token, where the tap is not timm's own pooling."""
+    return {"global_pool": "token"} if (tap or next(iter(spec.taps))) == "cls" else {}
+
+
+def _untrained(spec: Spec, architecture: str, image_size: int | None, tap: str | None) -> Parts:
     """The timm model of this name as timm initialises it."""
     import timm
 
     size, options = _input_size(spec, _config(architecture), image_size)
+    tap, options = tap or next(iter(spec.taps)), {**options, **pooling(spec, tap)}
     try:
         model: Any = timm.create_model(architecture, pretrained=False, **options)
     except AssertionError as error:
         raise UserError(f"{spec.name} cannot take {size} x {size} images: {error}") from error
-    return _parts(spec, model, size, architecture=architecture, source=str(spec.source), standardise=False)
+    return _parts(
+        spec, model, size, architecture=architecture, source=str(spec.source), tap=tap, standardise=False
+    )
 
 
 def _input_size(
@@ -86,7 +106,7 @@ def _input_size(
 
 
 def _parts(
-    spec: Spec, model: Any, size: int | None, *, architecture: str, source: str, standardise: bool
+    spec: Spec, model: Any, size: int | None, *, architecture: str, source: str, tap: str, standardise: bool
 ) -> Parts:
     """The model without its classifier, and its numbers."""
     model.reset_classifier(0)
@@ -95,7 +115,7 @@ def _parts(
     return Parts(
         encoder=model,
         dim=getattr(model, "head_hidden_size", None) or model.num_features,
-        tap="pooled",
+        tap=tap,
         preprocessing=_numbers(spec, model, size),
         architecture=architecture,
         source=source,

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from backbones import reading
 from backbones.backbone import Parts
-from backbones.catalogue import Spec
 from backbones.errors import UserError
 from backbones.preprocess import INTERPOLATIONS, Preprocessing
 from backbones.sources import hub_file
+from backbones.spec import Spec
 from backbones.state_dict import file_kind, folder_file, list_keys, strictly
 from backbones.torchvision_ops import ensure_torchvision
 

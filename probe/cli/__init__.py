@@ -18,6 +18,7 @@ import click
 from probe.cli import listings
 from probe.cli.completions import completion
 from probe.cli.errors import Commands
+from probe.cli.merge import merge
 from probe.cli.on_runs import evaluate, predict
 from probe.cli.options import (
     GROUPS_HELP,
@@ -30,6 +31,7 @@ from probe.cli.options import (
     world_options,
 )
 from probe.cli.output import say
+from probe.cli.rehearse import rehearse
 from probe.cli.sharing import export, push
 from probe.errors import UserError
 from probe.system.world import rank
@@ -294,7 +296,11 @@ for command in (export, push, completion):
 
 @main.group()
 def cache() -> None:
-    """List, verify or remove cached features."""
+    """List, verify, merge or remove cached features."""
+
+
+main.add_command(rehearse)
+cache.add_command(merge)
 
 
 @cache.command("ls")

@@ -68,6 +68,12 @@ RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("--root", "data.root", "A local copy of a registered data set.", {}),
     ("--views", "features.views", "Views of each image: center (default), flip, or a number of crops.", {}),
     (
+        "--fast",
+        "fast",
+        "Extract in the precision that this machine's device is fastest in (recipe: features.precision).",
+        {"is_flag": True},
+    ),
+    (
         "--method",
         "method.name",
         "A loss or a method around one; see `probe methods`.",
@@ -183,7 +189,19 @@ def recipe_from(words: tuple[str, ...], flags: dict[str, Any]) -> Recipe:
 
     has_file = bool(words) and "=" not in words[0]
     content = library.content(words[0], words[1:]) if has_file else {}
+    if flags.pop("fast", None):
+        recipe.place(content, "features.precision", _fastest())
     for name, value in flags.items():
         if value is not None and value is not False:
             recipe.place(content, name.replace("__", "."), value)
     return recipe.build(recipe.override(content, words[has_file:]))
+
+
+def _fastest() -> str:
+    """The precision that `--fast` stands for: a recipe holds what was computed, on whatever machine."""
+    import torch
+
+    from probe.features import precision
+    from probe.runs.inputs import device
+
+    return precision.best(torch.device(device()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,12 +15,16 @@ from probe.data.images import passing
 from probe.errors import UserError
 from probe.features.views import CENTER, View
 
+if TYPE_CHECKING:
+    from probe.features.shared_pixels import PixelBuffers
+
 
 class BatchRequest(NamedTuple):
     """Which rows of the split to load, and the shard that they belong to."""
 
     shard: int
     rows: range
+    place: int | None = None  # of the loader's shared buffers to decode into; None: memory of its own
 
 
 @dataclass
@@ -33,11 +37,7 @@ class DecodedBatch:
     pixels: Tensor  # len(rows) x 3 x size x size, uint8
     bad: dict[int, str]  # row -> why
     failure: UserError | None = None  # why the run must stop: it says nothing about the image
-
-    def pin_memory(self) -> DecodedBatch:
-        """For the data loader: page-locked memory, so that the copy to a GPU overlaps with computing."""
-        self.pixels = self.pixels.pin_memory()
-        return self
+    place: int | None = None  # of the shared buffers that hold the pixels
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,17 @@ class BatchLoader:
     split: Split
     preprocessing: Preprocessing
     view: View = CENTER
+    buffers: PixelBuffers | None = None  # that this process shares with the one that asks
 
     def __getitem__(self, request: BatchRequest) -> DecodedBatch:
-        shard, rows = request
+        shard, rows, place = request
         size = self.preprocessing.size
         # Channels last from the start, as the images are and as the encoder wants them.
-        pixels = torch.empty(len(rows), size, size, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
-        batch = DecodedBatch(shard, len(rows), [], pixels, {})
+        if place is None or self.buffers is None:
+            pixels = torch.empty(len(rows), size, size, 3, dtype=torch.uint8).permute(0, 3, 1, 2)
+        else:
+            pixels = self.buffers.pixels(place, len(rows))
+        batch = DecodedBatch(shard, len(rows), [], pixels, {}, place=place)
         for row in rows:
             # Errors are returned as data: raised in a loader process, they would lose their message.
             try:
@@ -68,7 +72,9 @@ class BatchLoader:
             except MemoryError as error:
                 batch.failure = passing(error, "resize", self.split.ids[row])
                 break
-        batch.pixels = pixels[: len(batch.rows)]
+        # What stands in the shared buffers is not sent along, no view of it either: to send one, torch would
+        # move the buffers of this process to other memory.
+        batch.pixels = pixels[: len(batch.rows)] if place is None else torch.empty(0, dtype=torch.uint8)
         return batch
 
     def _pixels(self, row: int) -> Tensor:

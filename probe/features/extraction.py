@@ -19,6 +19,8 @@ from probe.features.feature_set import FeatureSet
 from probe.features.matrix import Matrix
 from probe.features.missing_shards import ExtractionJob, fill
 from probe.features.pipeline import default_workers
+from probe.features.precision import FULL, ingredient
+from probe.features.precision import check as check_precision
 from probe.features.store import Entry
 from probe.features.views import CENTER, View
 from probe.system.cache_dir import cache_root
@@ -37,7 +39,7 @@ def extract(
     workers: int | None = None,
     skip_bad_images: bool = False,
     progress: bool = True,
-    autocast: str | None = None,
+    precision: str = FULL,
     compile: bool | Literal["auto"] = "auto",
     shard_rows: int = SHARD_ROWS,
     view: str | View = CENTER,
@@ -52,7 +54,8 @@ def extract(
     batch_size       images in one forward pass; by default chosen for the device
     workers          CPU: streams that decode and encode, one core each; GPU: decoding processes
     skip_bad_images  leave out images that cannot be decoded (`.skipped`) instead of stopping
-    autocast         "bfloat16" or "float16": mixed precision, on a GPU only; part of the key
+    precision        of the forward pass: "float32", "bfloat16" or "float16" (`probe.features.precision`); the
+                     first batch is compared with float32; part of the key
     compile          torch.compile; "auto": only where there are enough images to earn its cost back
     shard_rows       rows in one file of the cache; part of the key
     view             what is shown of each image (`probe.features.views`): "center", the evaluation crop;
@@ -60,8 +63,10 @@ def extract(
     """
     started = time.perf_counter()
     device, view = device_of(backbone), view if isinstance(view, View) else View(view)
-    _check(dtype=dtype, batch_size=batch_size, workers=workers, autocast=autocast, split=split, device=device)
-    entries = _entries(backbone, split, cache, dtype, skip_bad_images, view, autocast, shard_rows)
+    _check(
+        dtype=dtype, batch_size=batch_size, workers=workers, precision=precision, split=split, device=device
+    )
+    entries = _entries(backbone, split, cache, dtype, skip_bad_images, view, precision, shard_rows)
     entry, shards, damaged = _looked_up(entries)
     found = shards is not None
     if shards is None:
@@ -76,7 +81,7 @@ def extract(
             default_workers(device) if workers is None else workers,
             skip_bad_images,
             progress,
-            autocast,
+            precision,
             worth_compiling(len(split), device) if compile == "auto" else compile,
             view,
         )
@@ -93,6 +98,7 @@ def find(
     dtype: str = "float32",
     skip_bad_images: bool = False,
     view: str | View = CENTER,
+    precision: str = FULL,
 ) -> FeatureSet | None:
     """The features of `split` if all of them are in the cache and sound; None otherwise.
 
@@ -100,7 +106,7 @@ def find(
     """
     started = time.perf_counter()
     view = view if isinstance(view, View) else View(view)
-    entry, shards, _ = _looked_up(_entries(backbone, split, cache, dtype, skip_bad_images, view))
+    entry, shards, _ = _looked_up(_entries(backbone, split, cache, dtype, skip_bad_images, view, precision))
     if shards is None:
         return None
     entry.sweep()
@@ -114,7 +120,7 @@ def _entries(
     dtype: str,
     skip_bad_images: bool,
     view: View,
-    autocast: str | None = None,
+    precision: str = FULL,
     shard_rows: int = SHARD_ROWS,
 ) -> list[Entry]:
     """Where the features may be: under the key of all images or, where some may be skipped, of the others."""
@@ -125,7 +131,7 @@ def _entries(
         fingerprint=backbone.digest(),  # of the weights as they are now, trained or not
         dtype=dtype,
         skip_bad_images=skip_bad_images,
-        autocast=autocast,
+        autocast=ingredient(precision),
         shard_rows=shard_rows,
         view=view,
     )
@@ -149,7 +155,7 @@ def _check(
     dtype: str,
     batch_size: int | None,
     workers: int | None,
-    autocast: str | None,
+    precision: str,
     split: Split,
     device: torch.device,
 ) -> None:
@@ -159,8 +165,7 @@ def _check(
         raise UserError(f"batch size {batch_size}: it must be at least 1")
     if workers is not None and workers < 0:
         raise UserError(f"{workers} workers: give 0 or more")
-    if autocast is not None and (device.type == "cpu" or autocast not in ("bfloat16", "float16")):
-        raise UserError(f'autocast "{autocast}" on {device.type}: it is bfloat16 or float16, on a GPU only')
+    check_precision(precision, device)
     if len(split) == 0:
         raise UserError(f"{split.name} has no images; nothing to extract")
 

@@ -52,14 +52,14 @@ SEALED = ("hub/*/*.json", "report/*.json", "zero-shot/*.json")
 
 def entries(cache: str | Path | None = None) -> list[CacheEntry]:
     """Every entry, newest first."""
-    listed = [_listed(folder) for folder in _folders(cache_root(cache))]
+    listed = [_listed(folder) for folder in folders(cache_root(cache))]
     return sorted(listed, key=lambda entry: entry.date, reverse=True)
 
 
 def verify(cache: str | Path | None = None, names: Sequence[str] = ()) -> list[Damage]:
     """Read every byte of the named entries (or all) and return what is damaged; unfinished is not damaged."""
     root = cache_root(cache)
-    found = [problem for folder in _chosen(root, names) for problem in _problems(folder)]
+    found = [problem for folder in chosen(root, names) for problem in _problems(folder)]
     return found if names else [*found, *_problems_aside(root)]
 
 
@@ -71,7 +71,7 @@ def remove(
     if not names and not everything:
         raise UserError("say which cache entries to remove, by name or the start of one, or all of them")
     gone = []
-    for folder in _chosen(root, names):
+    for folder in chosen(root, names):
         doomed = atomic.temporary(folder)
         with atomic.named_failures(folder):
             folder.rename(doomed)  # the entry vanishes at once, also if removing its files takes a while
@@ -99,7 +99,7 @@ def _half_removed(root: Path) -> list[Path]:
     return [path for path in left if _is_entry(path, atomic.name_to_be(path)) and atomic.abandoned(path)]
 
 
-def _folders(root: Path) -> list[Path]:
+def folders(root: Path) -> list[Path]:
     """The folders that are entries by their name and content; anything else in the cache is left alone."""
     try:
         inside = sorted(root.iterdir())
@@ -124,26 +124,28 @@ def _is_entry(folder: Path, name: str | None) -> bool:
     return not inside or any(map(made_here, inside))
 
 
-def _chosen(root: Path, names: Sequence[str]) -> list[Path]:
-    folders = _folders(root)
+def chosen(root: Path, names: Sequence[str]) -> list[Path]:
+    """The entries whose names start so; all, without names."""
+    found = folders(root)
     if not names:
-        return folders
+        return found
     for name in names:
-        if not name or not any(folder.name.startswith(name) for folder in folders):
+        if not name or not any(folder.name.startswith(name) for folder in found):
             raise UserError(
-                f'no entry of the cache {root} is called "{name}"{nearest(name, [f.name for f in folders])}'
+                f'no entry of the cache {root} is called "{name}"{nearest(name, [f.name for f in found])}'
             )
-    return [folder for folder in folders if folder.name.startswith(tuple(names))]
+    return [folder for folder in found if folder.name.startswith(tuple(names))]
 
 
-def _shards(folder: Path) -> list[Path]:
+def shards_of(folder: Path) -> list[Path]:
+    """The files of an entry that are shards by their names."""
     return sorted(path for path in folder.iterdir() if SHARD_NAME.fullmatch(path.name))
 
 
 def _problems(folder: Path) -> list[Damage]:
     found: list[Damage] = []
     body = None
-    paths = {path.name: path for path in _shards(folder)}
+    paths = {path.name: path for path in shards_of(folder)}
     try:
         body = read_manifest(folder)
         if body is not None:
@@ -168,7 +170,7 @@ def _problems_aside(root: Path) -> list[Damage]:
 
 
 def _listed(folder: Path) -> CacheEntry:
-    shards = _shards(folder)
+    shards = shards_of(folder)
     sizes = {path.name: path.stat().st_size for path in shards}
     try:
         body = read_manifest(folder)

@@ -57,7 +57,7 @@ class ExtractionJob:
     workers: int
     skip_bad_images: bool
     progress: bool
-    autocast: str | None
+    precision: str
     compile: bool
     view: View = CENTER
 
@@ -93,7 +93,7 @@ def _complete(job: ExtractionJob) -> dict[int, Path]:
             bar(f"extracting {job.title}", rows, "images", show=job.progress and rank == 0) as advance,
         ):
             encoder = BatchEncoder(
-                job.backbone, batch_size=job.batch_size, autocast=job.autocast, compile=job.compile
+                job.backbone, batch_size=job.batch_size, precision=job.precision, compile=job.compile
             )
             for _ in range(ATTEMPTS):
                 while missing := entry.missing():

@@ -3,7 +3,8 @@
 On a CPU every core gets its own stream: it decodes a batch and encodes it with a single thread. Compared
 with decoding beside a forward pass that spans all cores, no thread waits at barriers, no core is
 oversubscribed, and the features do not depend on the number of cores.
-On a GPU, worker processes decode into page-locked memory and this process feeds the device.
+On a GPU, worker processes decode into page-locked memory that they share with this process, which feeds the
+device and collects its features one batch behind.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -20,6 +23,8 @@ from torch import Tensor
 from probe.data import decode_memory
 from probe.features.batches import BatchLoader, BatchRequest, DecodedBatch
 from probe.features.encoder import BatchEncoder
+from probe.features.shared_pixels import PixelBuffers
+from probe.features.transfers import Collected
 from probe.system.world import usable_cores
 
 EncodedBatch = tuple[DecodedBatch, Tensor]  # with its features, len(batch.rows) x dim
@@ -76,17 +81,38 @@ def _processes(
 ) -> Stream:
     from torch.utils.data import DataLoader
 
+    # Beside those in flight, one batch is being encoded and one waits to be collected.
+    places = AHEAD * max(1, workers) + 2
+    buffers = PixelBuffers.for_batches(places, encoder.batch_size, loader.preprocessing.size)
     batches: Iterable[DecodedBatch] = DataLoader(
-        loader,  # type: ignore[arg-type]
+        replace(loader, buffers=buffers),  # type: ignore[arg-type]
         batch_size=None,
-        sampler=requests,
+        sampler=buffers.placed(requests),
         num_workers=workers,
         prefetch_factor=AHEAD if workers else None,
-        pin_memory=encoder.device.type == "cuda",
         worker_init_fn=partial(_begin, decode_memory.share(max(1, workers))),
     )
+    with closing(buffers.page_locked(encoder.device)):
+        yield from _one_behind(batches, buffers, encoder)
+
+
+def _one_behind(batches: Iterable[DecodedBatch], buffers: PixelBuffers, encoder: BatchEncoder) -> Stream:
+    """Give each batch to the device before the features of the one before it are waited for."""
+    sent: tuple[DecodedBatch, Collected] | None = None
+
+    def collect(batch: DecodedBatch, collected: Collected) -> EncodedBatch:
+        features = collected()
+        assert batch.place is not None
+        buffers.free.append(batch.place)  # copied to the device long ago, and encoded now
+        return batch, features
+
     for batch in batches:
-        yield batch, encoder(batch.pixels)
+        assert batch.place is not None
+        before, sent = sent, (batch, encoder.begin(buffers.pixels(batch.place, len(batch.rows))))
+        if before is not None:
+            yield collect(*before)
+    if sent is not None:
+        yield collect(*sent)
 
 
 def _begin(budget: decode_memory.Budget, _: int) -> None:

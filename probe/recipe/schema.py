@@ -128,6 +128,8 @@ class FeaturesConfig(Section):
     """How features are extracted, stored and scaled."""
 
     dtype: Literal["float32", "float16"] = "float32"  # of the cache; float16 halves it
+    # of the forward pass; --fast: what this machine's device is fastest in (`probe.features.precision`)
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
     scaling: Literal["auto", "none", "standard", "l2"] = "auto"  # before the head; auto: by backbone
     batch_size: int | None = Field(None, gt=0)  # None: chosen by the model's input size
     workers: int | None = Field(None, ge=0)  # decoding processes; None: by the number of cores
@@ -213,6 +215,7 @@ LATER: dict[str, Any] = {
     "method.groups": "class",
     "features.views": "center",
     "features.test_views": "auto",
+    "features.precision": "float32",
     "train.whiten": True,
     "train.schedule": "cosine",
     "train.milestones": (0.8, 0.9),

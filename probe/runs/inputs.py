@@ -41,6 +41,7 @@ from probe.system import world
 Stage = Callable[[str], AbstractContextManager[None]]
 # Where all features are in the cache, a backbone's identity is enough.
 AnyBackbone: TypeAlias = Backbone | BackboneIdentity
+ACCELERATORS = ("cuda", "xpu", "mps")
 IN_MEMORY = 4 << 30  # bytes of features up to which they are held in memory; beyond, they are read in blocks
 
 
@@ -138,10 +139,13 @@ class RunInputs:
 
 
 def device() -> str:
-    """This process's GPU, or the CPU."""
+    """This process's GPU (NVIDIA's or AMD's, Intel's, Apple's), or the CPU."""
     import torch
 
-    return f"cuda:{world.local_rank()}" if torch.cuda.is_available() else "cpu"
+    found = torch.accelerator.current_accelerator(check_available=True)
+    if found is None or found.type not in ACCELERATORS:
+        return "cpu"
+    return found.type if found.type == "mps" else f"{found.type}:{world.local_rank()}"
 
 
 def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
@@ -218,6 +222,7 @@ def _cached(r: Recipe, b: BackboneIdentity, d: Dataset, cache: Path | None) -> S
                 d[split],
                 cache=cache,
                 dtype=r.features.dtype,
+                precision=r.features.precision,
                 skip_bad_images=r.data.skip_bad_images,
                 view=view,
             )
@@ -237,6 +242,7 @@ def _extracted(r: Recipe, b: Backbone, d: Dataset, cache: Path | None) -> Sets:
                 d[split],
                 cache=cache,
                 dtype=r.features.dtype,
+                precision=r.features.precision,
                 batch_size=r.features.batch_size,
                 workers=r.features.workers,
                 skip_bad_images=r.data.skip_bad_images,

@@ -82,6 +82,7 @@ class Costs:
                         backbone,
                         few,
                         cache=f"{folder}/{attempt}",
+                        precision=recipe.features.precision,
                         skip_bad_images=recipe.data.skip_bad_images,
                         progress=False,
                     )
@@ -100,6 +101,7 @@ class Costs:
                     images.data[name],
                     cache=images.cache,
                     dtype=recipe.features.dtype,
+                    precision=recipe.features.precision,
                     skip_bad_images=recipe.data.skip_bad_images,
                     view=view,
                 )

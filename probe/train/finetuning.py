@@ -24,7 +24,7 @@ from probe.heads.fitted import FittedHead
 from probe.losses.base import Loss
 from probe.recipe import MethodConfig, Recipe
 from probe.recipe.train_settings import TrainConfig
-from probe.train import family_defaults, frequency
+from probe.train import family_defaults, frequency, rehearsal
 from probe.train.build import check, make_head, make_method
 from probe.train.inputs import augment
 from probe.train.inputs.concat import Samples
@@ -160,6 +160,7 @@ def finetune(
     scaling = set_head(job.settings.start, head, start)
     begin = None if job.settings.start == "random" else export.fitted(head, scaling)
     digest = " ".join([job.digest, *taught])  # before anything moves
+    rehearsal.announce(job.backbone, head, job.settings, job.accelerator)
     dropped = _switch_on(job)
     training = _training(job, method, head, scaling, folder, digest, show, search)
     training.run()

@@ -11,15 +11,17 @@ import torch
 import backbones
 from backbones import catalogue
 from backbones.errors import UserError
-from backbones.families import cifar, open_clip_models
+from backbones.families import cifar, open_clip_models, timm_models
+from backbones.rows.cifar import CIFAR
 from backbones.sources import Hub, Scratch
+from backbones.spec import Spec
 
 CLIP_ROWS = [row for row in backbones.specs() if row.family == "clip" and not row.open]
 TIMM_ROWS = [row for row in backbones.specs() if row.family in ("timm", "moco", "effnet") and not row.open]
 CIFAR_ROWS = [row for row in backbones.specs() if row.family == "cifar"]
 
 
-def named(row: catalogue.Spec) -> str:
+def named(row: Spec) -> str:
     return row.name
 
 
@@ -50,6 +52,15 @@ def test_every_promised_name_is_there():
         cifar-resnet20-b cifar-resnet32-b cifar-resnet44-b cifar-resnet56-b cifar-resnet110-b cifar-resnet50
         cifar-preact20 cifar-preact32 cifar-preact20-b cifar-preact32-b
         wrn-22-10 wrn-28-10 wrn-34-10 wrn-22-10-dropout wrn-28-10-dropout wrn-34-10-dropout
+        laion2b-vit-b32 laion2b-vit-b16 laion2b-vit-l14 datacomp-vit-b32 datacomp-vit-b16 datacomp-vit-l14
+        metaclip-vit-b32 metaclip-vit-b16 metaclip-vit-l14
+        siglip2-vit-b16 siglip2-vit-l16 siglip2-so400m-14 eva02-clip-b16 eva02-clip-l14
+        mobileclip2-s0 mobileclip2-s2 mobileclip2-b mobileclip2-s4 pe-core-s16 pe-core-b16 pe-core-l14
+        dinov2-vit-l14 dinov3-vit-s16 dinov3-vit-b16 dinov3-vit-l16
+        dinov3-convnext-tiny dinov3-convnext-small dinov3-convnext-base dinov3-convnext-large
+        dino-vit-s16 dino-vit-b16 aimv2-vit-l14 eva02-vit-b14 eva02-vit-l14
+        resnet18 resnet34 resnet101 resnet152 vit-s16-augreg vit-b16-augreg beitv2-vit-b16
+        convnextv2-tiny convnextv2-base swinv2-tiny swinv2-base
     """
     assert backbones.names() == promised.split()
     assert [row.name.split(":")[0] for row in backbones.specs() if row.open] == ["timm", "open_clip", "hf"]
@@ -79,9 +90,7 @@ def test_a_wrong_name_behind_an_open_prefix_says_what_is_known(name, answer):
 
 def test_a_row_of_ones_own_is_enough_for_a_new_backbone(monkeypatch):
     monkeypatch.setattr(catalogue, "_by_name", dict(catalogue._by_name))
-    row = catalogue.Spec(
-        "tiny", "cifar", "resnet20", Scratch(), {"pooled": 64}, 32, "mit", preprocessing=catalogue.CIFAR
-    )
+    row = Spec("tiny", "cifar", "resnet20", Scratch(), {"pooled": 64}, 32, "mit", preprocessing=CIFAR)
     backbones.register(row)
     assert backbones.load("tiny")(torch.zeros(1, 3, 32, 32)).shape == (1, 64)
     with pytest.raises(UserError, match=r"taken"):
@@ -94,27 +103,62 @@ def test_timm_rows_build_with_the_stated_dimension_and_size(row):
 
     with torch.device("meta"):
         fixed = timm.get_pretrained_cfg(row.architecture).fixed_input_size
-        options = {"img_size": row.size} if fixed else {}
+        options = timm_models.pooling(row, None) | ({"img_size": row.size} if fixed else {})
         model = timm.create_model(row.architecture, num_classes=0, **options).eval()
         assert model(torch.empty(1, 3, row.size, row.size)).shape == (1, row.dim)
 
 
+@pytest.mark.parametrize("row", [row for row in TIMM_ROWS if row.family == "timm"], ids=named)
+def test_timm_rows_are_on_timms_own_list_with_its_licence_repository_and_size(row):
+    """And with its preprocessing, unless the row states the authors' own."""
+    import timm
+
+    assert row.architecture in timm.list_pretrained()
+    known = timm.get_pretrained_cfg(row.architecture)
+    assert isinstance(row.source, Hub)
+    assert known.hf_hub_id == row.source.repo
+    assert known.license == row.licence
+    assert row.preprocessing is not None or known.input_size == (3, row.size, row.size)
+
+
+@pytest.mark.parametrize("name", ["dinov3-vit-s16", "dinov3-vit-b16", "dinov3-vit-l16"])
+def test_the_class_token_needs_the_same_weights_as_timms_pooling(name):
+    import timm
+
+    row = catalogue.find(name)
+    with torch.device("meta"):
+        pooled, token = (
+            timm.create_model(row.architecture, num_classes=0, **timm_models.pooling(row, tap))
+            for tap in ("pooled", "cls")
+        )
+    shapes = [{key: value.shape for key, value in model.state_dict().items()} for model in (pooled, token)]
+    assert shapes[0] == shapes[1]
+    assert (pooled.global_pool, token.global_pool) == ("avg", "token")
+
+
 @pytest.mark.parametrize("row", CLIP_ROWS, ids=named)
-def test_clip_rows_build_with_the_stated_dimensions_and_quick_gelu(row):
+def test_clip_rows_build_with_the_stated_dimensions_and_activation(row):
     import open_clip
     from open_clip.transformer import QuickGELU
 
     model_name = row.architecture.split("/")[0]
+    config = open_clip.get_model_config(model_name)
     with torch.device("meta"):
-        model = open_clip.create_model(model_name, load_weights=False, device="meta")
+        model = _visual(config)
         activations = {type(module) for module in model.modules() if "GELU" in type(module).__name__}
-        assert activations == {QuickGELU}
+        assert not activations or (QuickGELU in activations) == ("-quickgelu/" in row.architecture)
         for tap, dim in row.taps.items():  # the default tap first: the other one takes the projection away
-            encoder, told = open_clip_models.tapped(
-                model.visual, tap, open_clip.get_model_config(model_name)["embed_dim"]
-            )
+            encoder, told = open_clip_models.tapped(model, tap, config["embed_dim"])
             assert told == dim
             assert encoder(torch.empty(1, 3, row.size, row.size)).shape == (1, dim)
+
+
+def _visual(config):
+    """The image tower alone, as open_clip builds it."""
+    from open_clip.model import _build_vision_tower
+
+    tower = _build_vision_tower(config["embed_dim"], config["vision_cfg"], config.get("quick_gelu", False))
+    return tower.eval()
 
 
 @pytest.mark.parametrize(
@@ -134,12 +178,43 @@ def test_other_towers_of_open_clip_stop_before_their_projection_too(name, dim):
 
 @pytest.mark.parametrize("row", CLIP_ROWS, ids=named)
 def test_clip_rows_fetch_what_open_clip_would(row):
+    import open_clip
     from open_clip.pretrained import get_pretrained_cfg
 
     model, tag = row.architecture.split("/")
     known = get_pretrained_cfg(model, tag)
     assert isinstance(row.source, Hub)
-    assert (known["hf_hub"], known["quick_gelu"]) == (f"{row.source.repo}/", True)
+    assert known["hf_hub"] == f"{row.source.repo}/"
+    assert bool(known.get("quick_gelu")) == ("-quickgelu/" in row.architecture)
+    size = open_clip.get_model_config(model)["vision_cfg"]["image_size"]
+    assert size == row.size
+
+
+# A forward pass at random weights, one for each kind of network among the newer rows.
+@pytest.mark.parametrize(
+    "name", ["dinov3-vit-s16", "dinov3-convnext-tiny", "dino-vit-s16", "swinv2-tiny", "convnextv2-tiny"]
+)
+def test_a_newer_row_runs_at_random_weights(name):
+    built = backbones.load(name, weights="scratch")
+    assert (built.tap, built.dim) == next(iter(catalogue.find(name).taps.items()))
+    with torch.no_grad():
+        found = built(torch.randn(1, 3, built.preprocessing.size, built.preprocessing.size))
+    assert found.shape == (1, built.dim)
+    assert bool(found.isfinite().all())
+
+
+@pytest.mark.parametrize("name", ["mobileclip2-s0", "siglip2-vit-b16", "pe-core-s16", "eva02-clip-b16"])
+def test_a_newer_image_tower_runs_at_random_weights(name):
+    import open_clip
+
+    row = catalogue.find(name)
+    config = open_clip.get_model_config(row.architecture.split("/")[0])
+    torch.manual_seed(0)
+    encoder, dim = open_clip_models.tapped(_visual(config), "projected", config["embed_dim"])
+    with torch.no_grad():
+        found = encoder(torch.randn(1, 3, row.size, row.size))
+    assert found.shape == (1, dim)
+    assert bool(found.isfinite().all())
 
 
 # Parameter counts with a classifier of ten classes, as the papers give them: arXiv 1512.03385 table 6,

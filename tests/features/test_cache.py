@@ -15,6 +15,7 @@ from probe.data import Split
 from probe.errors import UserError
 from probe.features import encoder, pipeline, store
 from probe.features.cache_key import key_of
+from probe.features.precision import ingredient
 from probe.system.cache_dir import cache_root
 from probe.system.sealed_json import sealed, unsealed
 from tests.support import feature_world as world
@@ -108,6 +109,10 @@ def test_precision_and_image_content_are_ingredients_too():
     options = {"fingerprint": "f", "dtype": "float32", "skip_bad_images": False}
     plain = key_of(backbone, split, **options)
     assert plain.hash != key_of(backbone, split, **options, autocast="bfloat16").hash
+    # golden: the entries of caches from before `precision` are still found
+    assert plain.hash == "d1051c37baeb3e403d91ad42855e0bb111ea27ef1ddafa3ce2870a0024859cd9"
+    assert ingredient("float32") is None
+    assert ingredient("bfloat16") == "bfloat16"
     split.__dict__["fingerprint"] = "another picture"
     assert plain.hash != key_of(backbone, split, **options).hash
 
@@ -260,7 +265,8 @@ def test_class_statistics_are_exact(tmp_path):
         ({"dtype": "float61"}, 'did you mean "float16"'),
         ({"batch_size": 0}, "at least 1"),
         ({"workers": -1}, "0 or more"),
-        ({"autocast": "bfloat16"}, "on a GPU only"),
+        ({"precision": "bfloat61"}, 'did you mean "bfloat16"'),
+        ({"precision": "float16"}, "not for this cpu device"),
         ({"split": world.split(0)}, "no images"),
     ],
 )

@@ -46,7 +46,7 @@ def prepare(folder: Path) -> Case:
         images = FolderImages(folder / "large", chosen, folder / "cache")
         ids = [f"{i}" for i in range(len(chosen))]
         split = Split("large", images, np.zeros(len(chosen), dtype=np.int64), ids, ("a", "b"))
-        encoder = BatchEncoder(pictures.backbone(), batch_size=1, autocast=None, compile=False)
+        encoder = BatchEncoder(pictures.backbone(), batch_size=1, precision="float32", compile=False)
         requests = (BatchRequest(0, range(i, i + 1)) for i in range(len(chosen)))
         loader = BatchLoader(split, pictures.PREPROCESSING)
         with closing(encoded(requests, loader, encoder, STREAMS)) as stream:
