@@ -128,18 +128,14 @@ def imported():
 def test_every_dependency_is_used_and_everything_used_is_declared(project):
     declared = {distribution(requirement) for requirement in project["dependencies"]}
     weights = {name for name in declared if name.endswith("-pytorch-model")}  # files, and no code of theirs
+    typefaces = {"pymupdf-fonts"}  # likewise
     providers = packages_distributions()
     used = {
         name.lower().replace("_", "-") for module in imported() for name in providers.get(module, [module])
     }
-    optional = {
-        "tensorboard",
-        "wandb",
-        "mlflow",
-        "deepspeed",
-        "peft",
-    }  # what a recipe or an Accelerate file may name
-    assert declared - weights - used == set()
+    extras = {distribution(r) for extra in project["optional-dependencies"].values() for r in extra}
+    optional = {*extras, "wandb", "mlflow"}  # trackers that a recipe may name
+    assert declared - weights - typefaces - used == set()
     assert used - declared - optional == set()
     assert {f"package: {name}" for name in weights} <= {str(spec.source) for spec in backbones.specs()}
 
@@ -185,6 +181,7 @@ READERS = {
     ("checkpoint.py", "path.open"): "to flush what was just written",
     ("parquet_reader.py", "path.open"): "by place, after the state of the file was compared",
     ("tar_shards.py", "path.open"): "by place, after `reading.regular` or the state of the file was compared",
+    ("predict.py", "path.open"): "written, not read",
     ("path_tables.py", "path.open"): "its first line, after `reading.regular`",
     ("safe_parquet.py", "pq.ParquetFile"): "after `reading.regular`, within limits",
 }

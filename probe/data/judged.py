@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backbones.reading import expanded
+from backbones import reading
 from probe.data import catalogue, split_names
 from probe.data.dataset import Split
 from probe.data.load_dataset import load
@@ -72,7 +72,7 @@ def read(
 
 def _split(name: str, root: str | None, cache: str | Path | None) -> Split:
     """The test split, whatever the place calls it; a folder of class folders is one too."""
-    folder = expanded(root if name in SHIFTS and root is not None else name)
+    folder = reading.expanded(root if name in SHIFTS and root is not None else name)
     if name not in SHIFTS and (catalogue.find(name) is not None or not folder.exists()):
         return load(name, root=root, cache=cache)["test"]
     if not folder.is_dir():
@@ -123,5 +123,5 @@ def wordnet_ids() -> list[str]:
     for place in (found.submodule_search_locations or []) if found else []:
         path = Path(place, "data", "_info", "imagenet_synsets.txt")
         if path.is_file():
-            return path.read_text().split()
+            return reading.text(path).split()
     return []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from probe.errors import UserError
 PATHS = ("path", "image", "file", "file_name", "filename", "image_path")  # columns of paths, in this order
 TABLES = (".csv", ".tsv", ".parquet")
 PATTERN = set("*?[")
+LARGEST_TABLE = 1 << 30  # bytes of a CSV file
 ROWS = 64  # of a table with images in it that are held at once
 
 
@@ -74,11 +76,11 @@ def _table(path: Path) -> list[Path] | ImageColumn:
     if path.suffix.lower() == ".parquet":
         return _parquet(path)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-            column = _column(next(rows, []), path)
-            return [path.parent / row[column] for row in rows if row]
-    except (UnicodeDecodeError, csv.Error, IndexError) as error:
+        lines = io.StringIO(reading.content(path, LARGEST_TABLE).decode("utf-8-sig"), newline="")
+        rows = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+        column = _column(next(rows, []), path)
+        return [path.parent / row[column] for row in rows if row]
+    except (OSError, UnicodeDecodeError, csv.Error, IndexError) as error:
         raise UserError(f"cannot read {path} as a table: {error}; save it as CSV in UTF-8") from error
 
 

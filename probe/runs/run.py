@@ -126,8 +126,8 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
 
 
 def tell(data: Dataset) -> None:
-    """Say what was found before minutes are spent on it; to people, not into what a command prints."""
-    if rank_of_process() == 0:
+    """Say what was found before minutes are spent on it: to a person at a terminal, not into a log."""
+    if rank_of_process() == 0 and sys.stderr.isatty():
         for line in data_text.opening(opening(data)):
             print(printable(line), file=sys.stderr, flush=True)
 

@@ -150,7 +150,7 @@ def test_a_mistake_is_one_clear_line_and_leaves_nothing_behind(words, message, t
 @pytest.mark.parametrize(
     ("layout", "message"),
     [
-        ({"train": ["a", "b"]}, "test"),
+        ({"test": ["a", "b"]}, "train"),
         ({"train": ["a"], "test": ["a"]}, "one class"),
         ({"train": ["a", "b"], "test": ["a", "c"]}, "c"),
     ],
