@@ -200,8 +200,10 @@ def _whole(folder: Path, repository: str, ask: Request) -> Contents | None:
             needed = _flat(recalled.needed(repository, ask))
             return recalled if all((folder / file).is_file() for file in needed) else None
         splits = _by_name(folder, repository, ask)
-        needed = _flat(Contents(splits, {}).needed(repository, ask))
-        check_complete(needed, str(folder))
+        chosen = Contents(splits, {}).needed(repository, ask)
+        for files in chosen.values():
+            check_complete(files, str(folder))
+        needed = _flat(chosen)
     except UserError:
         return None
     told = readme_configs.splits_told(folder, ask.configuration)

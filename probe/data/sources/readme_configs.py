@@ -48,7 +48,7 @@ def declared(root: Path, configuration: str | None) -> dict[str, list[str]] | No
 
 
 def check_choice(builder: Any, configuration: str | None, where: str) -> None:
-    """Raise where only the order of several configurations says which: `datasets` takes the first.
+    """Raise where there are several configurations and only their order chooses: `datasets` takes the first.
 
     One that is called `default`, or that is marked as such and not the first, is a choice.
     """
