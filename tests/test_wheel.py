@@ -39,7 +39,7 @@ def installed(tmp_path_factory) -> Path:
     call(sys.executable, "-m", "venv", "--without-pip", place / "venv")
     (wheel,) = place.glob("mr2_probe-*.whl")
     python = place / "venv" / "bin" / "python"
-    call(*pip, "--python", python, "install", "--no-deps", "--no-index", wheel)
+    call(*pip, "--python", python, "install", "--no-deps", "--no-index", "--ignore-installed", wheel)
     # Only now, so that pip did not see what this environment calls mr2-probe. A .pth file inside the folder
     # that it names is not read, so an editable install there stays out of sight.
     found = call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from probe.errors import UserError, nearest
 from probe.recipe import grammar, parts
@@ -166,6 +174,14 @@ class MethodConfig(Section):
         with own_words():
             return grammar.understood(value)
 
+    @model_serializer(mode="wrap")
+    def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Groups are written down where they are not the classes, as parameters are that were given."""
+        content: dict[str, Any] = serialise(self)
+        if content["groups"] == "class":
+            del content["groups"]
+        return content
+
     @property
     def params(self) -> dict[str, Any]:
         """Every key but the name and the groups."""
@@ -212,7 +228,6 @@ LATER: dict[str, Any] = {
     "data.draw": 0,
     "data.real_labels": None,
     "data.attribute": None,
-    "method.groups": "class",
     "features.views": "center",
     "features.test_views": "auto",
     "features.precision": "float32",

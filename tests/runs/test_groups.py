@@ -98,11 +98,11 @@ def test_a_run_and_a_comparison_say_the_groups_by_training_images(unequal, cache
         assert all(len(line) <= 80 for line in out.getvalue().splitlines() if not line.startswith("saved"))
         return out.getvalue()
 
-    assert "Few (2)" in printed(terminal.show, done.result, "x")
+    assert "few (2)" in printed(terminal.show, done.result, "x")
     shown = printed(terminal.show, plain.result, "x")
     assert "by class size" in shown
     assert "…" not in shown  # nothing is cut
-    assert shown.count("Tail (2)") == 0  # the same classes as few
+    assert shown.count("tail (2)") == 0  # the same classes as few
     whole = of_runs([plain.folder, done.folder])
     assert whole["count_groups"]["many/medium/few"] == ["medium", "few"]
     few = whole["rows"][1]["count_statistics"]["many/medium/few"]["few"]

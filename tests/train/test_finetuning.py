@@ -15,6 +15,7 @@ from probe.runs.inputs import gather, pose
 from probe.train import finetune
 from probe.train.build import make_head, make_method
 from probe.train.finetuning import _job, _method, _start, _training
+from probe.train.inputs.concat import Samples
 from probe.train.model import tuned_weights
 from probe.train.model.head_init import set_head
 from tests.support import tiny_clip
@@ -64,7 +65,7 @@ def at_step_0(r, folder, pose):
     head = make_head(method, r.train, dim=job.backbone.dim, num_classes=4, seed=0)
     scaling = set_head(r.train.start, head, _start(job, pose))
     training = _training(job, method, head, scaling, folder, "digest", False)
-    return training.evaluate(job.loader(d["test"])), training
+    return training.evaluate(job.loader(Samples([d["test"]]))), training
 
 
 @pytest.mark.parametrize("scaling", ["none", "standard"])

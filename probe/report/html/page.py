@@ -84,7 +84,7 @@ def opening(said: Sequence[str], below: str = "") -> str:
 
 def _sentence(said: str) -> str:
     """Commands in the type of code, and no line break before a percent sign."""
-    return re.sub("`([^`]+)`", r"<code>\1</code>", text(said)).replace(" %", "\N{NO-BREAK SPACE}%")
+    return re.sub("`([^`]+)`", r"<code>\1</code>", text(said)).replace(" %", "&nbsp;%")
 
 
 def _accuracy(shown: Shown) -> str:
@@ -95,7 +95,9 @@ def _accuracy(shown: Shown) -> str:
 def _attribute(shown: Shown) -> str:
     """Groups that are not classes, where the run had an attribute."""
     block = shown.result.get("attribute")
-    return "" if block is None else attribute.content(block)
+    if block is None:
+        return ""
+    return element("h3", text(f"Accuracy by {block['name']}")) + attribute.content(block)
 
 
 def look_first_content(result: Mapping[str, Any], thumbnails: Mapping[str, str]) -> str:
@@ -125,7 +127,7 @@ def _details(shown: Shown) -> str:
 # From top to bottom, below the conclusion; a further section is a further row.
 SECTIONS = (
     Section("accuracy", "Accuracy by class and group", _accuracy),
-    Section("attribute", "Accuracy by attribute", _attribute),
+    Section("attribute", "Groups that are not classes", _attribute),
     Section("look", "Look at these first", lambda s: look_first_content(s.result, s.thumbnails)),
     Section("confusions", "Confusions", _confusions),
     Section("table", "All classes", lambda s: class_table(s.result)),

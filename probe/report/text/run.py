@@ -120,8 +120,7 @@ def _by_count(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         members = [group["classes"] for group in groups.values()]
         if members not in shown:
             shown.append(members)
-            rows = [(label.capitalize(), group, gain) for label, group, gain in _group_rows(groups, gains)]
-            yield _accuracy_table("by class size", rows, result.get("versus"))
+            yield _accuracy_table("by class size", _group_rows(groups, gains), result.get("versus"))
             yield BLANK
 
 
