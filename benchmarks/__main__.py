@@ -12,6 +12,7 @@ from importlib import import_module
 MODULES = (
     "data",
     "solver",
+    "scale",
     "selection",
     "extraction",
     "losses",

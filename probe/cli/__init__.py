@@ -40,6 +40,9 @@ from probe.train.parallel.launch import World, launch
 # NumPy has a thread pool of its own beside torch's. On the same cores the two wait for each other: a warm
 # probe takes twice as long with both, and longer on a busy machine. The large matrix products are torch's.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# A thread of torch's that waits for another one sleeps, and leaves its core to whoever can use it.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("KMP_BLOCKTIME", "0")
 # A damaged image is reported once, by us, with its name.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
@@ -68,9 +71,7 @@ def run(
     """
     recipe = recipe_from(words, flags)
     if world is not None:
-        from probe.runs.unused_settings import processes_remark
-
-        sys.exit(launch(world, sys.argv[1:], note=processes_remark(recipe, world.total)))
+        sys.exit(launch(world, sys.argv[1:]))
     from probe.report.text import run as terminal
     from probe.runs import naming
     from probe.runs.run import run as run_recipe
@@ -123,10 +124,17 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
 @plots_flag
 @cache_option
 @out_option
+@world_options
 @json_flag
 @click.pass_context
 def compare(
-    ctx: click.Context, words: tuple[str, ...], cache: Path | None, out: Path, as_json: bool, **grid: Any
+    ctx: click.Context,
+    words: tuple[str, ...],
+    cache: Path | None,
+    out: Path,
+    world: World | None,
+    as_json: bool,
+    **grid: Any,
 ) -> None:
     """Compare backbones, data sets and methods.
 
@@ -137,10 +145,14 @@ def compare(
     probe compare --recipes mr2/table1-cifar100
     probe compare runs/clip-rn50-pets-erm-1a2b3c4d runs/mocov2-rn50-pets-erm-5e6f7a8b
     """
+    if world is not None:
+        ctx.exit(launch(world, sys.argv[1:]))
     from probe.report.text import comparison as comparison_terminal
     from probe.runs import compare as comparing
 
     comparison, folder = comparing.command(words, **grid, cache=cache, out=out)
+    if rank() > 0:
+        return
     if as_json:
         click.echo(json.dumps(comparison, indent=2))
     else:

@@ -92,6 +92,7 @@ RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
         {"is_flag": True},
     ),
     ("--l2", "solver.l2", "L2 penalty; default: chosen on validation data.", {"type": float}),
+    ("--device", "solver.device", "Where exact solvers compute: auto (default), cpu, cuda, cuda:1, mps.", {}),
     ("--grid", "solver.grid", "L2 penalties to try: coarse (default) or full (all 96).", {}),
     (
         "--select",

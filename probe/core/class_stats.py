@@ -84,15 +84,13 @@ class ClassStats:
 
         X is an N x D tensor, array or feature matrix, y holds N labels. Classes without rows get zeros. A
         norm other than p = 2 needs a second pass, because it is not a sum of moments. With `across_processes`
-        every process gives its own part of the rows and all get the statistics of the whole. `robust` holds
-        outliers back (`probe.core.robust_stats`); it takes a few passes, and all rows in one process.
+        every process gives its own part of the rows (some may have none) and all get the statistics of the
+        whole. `robust` holds outliers back (`probe.core.robust_stats`); it takes a few passes.
         """
         y = torch.as_tensor(y)
-        _check(X, y, num_classes)
+        _check(X, y, num_classes, empty=across_processes)
         if robust:
-            if across_processes:
-                raise UserError("robust statistics need all rows in one process; gather them first")
-            return cls._robust(X, y, num_classes, p)
+            return cls._robust(X, y, num_classes, p, across_processes)
         count, mean, scatter = _accumulate(X, y, num_classes)
         if across_processes:
             count, mean, scatter = _joined(count, mean, scatter)
@@ -105,11 +103,12 @@ class ClassStats:
         return cls(count, squared_norm(mean, p), scatter / count.clamp(min=1), mean, float(p)).checked()
 
     @classmethod
-    def _robust(cls, X: Any, y: Tensor, num_classes: int, p: float) -> ClassStats:
+    def _robust(cls, X: Any, y: Tensor, num_classes: int, p: float, across_processes: bool) -> ClassStats:
         from probe.core.robust_stats import winsorised
 
-        mean, spread2 = winsorised(X, y, num_classes, p)
-        count = torch.bincount(y, minlength=num_classes).to(spread2)
+        mean, spread2 = winsorised(X, y, num_classes, p, across_processes=across_processes)
+        count = torch.bincount(y.to(spread2.device), minlength=num_classes).to(spread2)
+        count = collectives.total(count) if across_processes else count
         return cls(count, squared_norm(mean, p), spread2, mean, float(p)).checked()
 
     def checked(self) -> ClassStats:
@@ -120,13 +119,20 @@ class ClassStats:
         return self
 
 
-def _check(X: Any, y: Tensor, num_classes: int) -> None:
+def _check(X: Any, y: Tensor, num_classes: int, *, empty: bool) -> None:
     if len(X) != len(y):
         raise UserError(f"there are {len(X)} rows of features but {len(y)} labels")
     if len(y) == 0:
+        if empty:
+            return
         raise UserError("class statistics need at least one row")
     if int(y.min()) < 0 or int(y.max()) >= num_classes:
         raise UserError(f"labels run from {int(y.min())} to {int(y.max())}, but num_classes is {num_classes}")
+
+
+def device_of(X: Any) -> torch.device:
+    """Where the rows are: a tensor's device, else the CPU."""
+    return X.device if isinstance(X, Tensor) else torch.device("cpu")
 
 
 def blocks(X: Any, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -143,12 +149,10 @@ def blocks(X: Any, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def _accumulate(X: Any, y: Tensor, num_classes: int) -> tuple[Tensor, Tensor, Tensor]:
     """Counts, means and sums of squared distances to the mean; pieces are merged by Chan's update,
     which never subtracts two large sums, so it is stable for features far from zero."""
-    count = mean = scatter = torch.empty(0)
+    like = torch.zeros(0, dtype=torch.float64, device=device_of(X))
+    count, scatter = like.new_zeros(num_classes), like.new_zeros(num_classes)
+    mean = like.new_zeros(num_classes, X.shape[1])
     for rows, labels in blocks(X, y):
-        if mean.numel() == 0:
-            count = rows.new_zeros(num_classes)
-            mean = rows.new_zeros(num_classes, rows.shape[1])
-            scatter = rows.new_zeros(num_classes)
         groups = Groups.of(labels)
         new_mean = groups.means(rows)
         new_scatter = groups.sums(groups.centred(rows, new_mean).square().sum(1))

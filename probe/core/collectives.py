@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 _apart = 0  # for all threads: a backward pass on a GPU has its own
+_together = 0
 
 
 def processes() -> int:
@@ -36,6 +37,22 @@ def apart() -> Iterator[None]:
         yield
     finally:
         _apart -= 1
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Inside the block all processes call the exact solvers alike, so that these may share the rows."""
+    global _together
+    _together += 1
+    try:
+        yield
+    finally:
+        _together -= 1
+
+
+def sharing() -> int:
+    """How many processes share the rows of an exact solve: 1 outside `together`."""
+    return processes() if _together else 1
 
 
 @functools.cache

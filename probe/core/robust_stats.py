@@ -9,13 +9,14 @@ Gaussian are almost never beyond the limit, so that clean features keep their pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from probe.core.class_stats import blocks, squared_norm
+from probe.core import collectives
+from probe.core.class_stats import blocks, device_of, squared_norm
 
 WIDTH = 5.0  # scales beyond the median
 GAUSSIAN = 1.4826  # standard deviation / median absolute deviation
@@ -23,10 +24,16 @@ SMALLEST = 0.2  # of the median: the smallest scale
 ROUNDS = 2  # mean, then distances: after the norms are limited the mean hardly moves any more
 
 
-def winsorised(X: Any, y: Tensor, num_classes: int, p: float = 2.0) -> tuple[Tensor, Tensor]:
-    """K x D means and K spreads of N x D features, in float64; zeros for a class without rows."""
-    norms = torch.cat([squared_norm(rows, 2).sqrt() for rows, _ in blocks(X, y)])
-    y = y.to(norms.device)
+def winsorised(
+    X: Any, y: Tensor, num_classes: int, p: float = 2.0, *, across_processes: bool = False
+) -> tuple[Tensor, Tensor]:
+    """K x D means and K spreads of N x D features, in float64; zeros for a class without rows.
+
+    With `across_processes` every process gives its own part of the rows, and all get those of the whole.
+    """
+    everyone, total, own = _joining(len(y), across_processes)
+    mine, y = y, everyone(y.to(device_of(X)))
+    norms = everyone(_of_rows(X, mine, lambda rows, _: squared_norm(rows, 2).sqrt()))
     factor = _factor(norms, torch.zeros_like(y), 1)
     count = torch.bincount(y, minlength=num_classes).to(norms).clamp(min=1)
     mean = norms.new_zeros(num_classes, X.shape[1])
@@ -34,21 +41,37 @@ def winsorised(X: Any, y: Tensor, num_classes: int, p: float = 2.0) -> tuple[Ten
     distances = norms
     for _ in range(1 + ROUNDS):
         moved = torch.zeros_like(mean)
-        for some, rows, labels in _limited(X, y, factor):
-            gap = (rows - mean.index_select(0, labels)) * pull[some].unsqueeze(1)
+        for some, rows, labels in _limited(X, mine, factor[own]):
+            gap = (rows - mean.index_select(0, labels)) * pull[own][some].unsqueeze(1)
             moved.index_add_(0, labels, gap)
-        mean = mean + moved / count.unsqueeze(1)
-        distances = torch.cat(
-            [
-                squared_norm(rows - mean.index_select(0, labels), p).sqrt()
-                for _, rows, labels in _limited(X, y, factor)
-            ]
-        )
+        mean = mean + total(moved) / count.unsqueeze(1)
+        parts = [
+            squared_norm(rows - mean.index_select(0, labels), p).sqrt()
+            for _, rows, labels in _limited(X, mine, factor[own])
+        ]
+        distances = everyone(torch.cat([norms.new_zeros(0), *parts]))
         pull = _factor(distances, y, num_classes)
         if bool((pull == 1).all()):
             break
-    spread = torch.zeros(num_classes).to(mean).index_add(0, y, (distances * pull).square())
+    spread = mean.new_zeros(num_classes).index_add(0, y, (distances * pull).square())
     return mean, spread / count
+
+
+def _joining(
+    rows: int, across_processes: bool
+) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], slice]:
+    """How numbers of one's own rows become those of all, how sums do, and where one's own rows are."""
+    if not across_processes or collectives.processes() == 1:
+        return lambda x: x, lambda x: x, slice(None)
+    lengths = collectives.sizes(torch.empty(rows))
+    start = sum(lengths[: torch.distributed.get_rank()])
+    return lambda x: collectives.gather(x)[0], collectives.total, slice(start, start + rows)
+
+
+def _of_rows(X: Any, y: Tensor, f: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """A number for each row, block by block."""
+    empty = torch.zeros(0, dtype=torch.float64, device=device_of(X))
+    return torch.cat([empty, *(f(rows, labels) for rows, labels in blocks(X, y))])
 
 
 def _limited(X: Any, y: Tensor, factor: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:

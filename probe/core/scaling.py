@@ -31,8 +31,17 @@ class FeatureMatrix(Protocol):
     def view(self, which: Any) -> FeatureMatrix:
         """Some rows, still on disk."""
 
+    def part(self, start: int, stop: int) -> FeatureMatrix:
+        """Consecutive rows, still on disk."""
+
     def blocks(self, rows: int) -> Iterator[Tensor]:
         """All rows in order, so many at a time."""
+
+    def stored_blocks(self, rows: int) -> Iterator[Tensor]:
+        """The same as they are stored, to be converted where they are needed."""
+
+    def finish(self, stored: Tensor) -> Tensor:
+        """What `blocks` gives, of a block of `stored_blocks` on any device."""
 
     def tensor(self) -> Tensor:
         """All rows, in memory."""
@@ -73,6 +82,7 @@ class Scaled:
 
     matrix: FeatureMatrix
     scaling: Scaling
+    as_stored = False  # `finish` changes more than the dtype
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -87,8 +97,17 @@ class Scaled:
     def view(self, which: Any) -> Scaled:
         return Scaled(self.matrix.view(which), self.scaling)
 
+    def part(self, start: int, stop: int) -> Scaled:
+        return Scaled(self.matrix.part(start, stop), self.scaling)
+
     def blocks(self, rows: int) -> Iterator[Tensor]:
         return map(self.scaling, self.matrix.blocks(rows))
+
+    def stored_blocks(self, rows: int) -> Iterator[Tensor]:
+        return self.matrix.stored_blocks(rows)
+
+    def finish(self, stored: Tensor) -> Tensor:
+        return self.scaling(self.matrix.finish(stored))
 
     def tensor(self) -> Tensor:
         return self.scaling(self.matrix.tensor())

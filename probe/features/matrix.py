@@ -6,6 +6,7 @@ because of how the numbers were kept.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ class Matrix:
     def __init__(self, shards: Sequence[Tensor], dim: int, rows: Tensor | None = None) -> None:
         self._shards = tuple(shard for shard in shards if len(shard))
         self._ends = torch.tensor([len(shard) for shard in self._shards], dtype=torch.int64).cumsum(0)
+        self._stops: list[int] = self._ends.tolist()
         self._rows = rows
         stored = int(self._ends[-1]) if len(self._shards) else 0
         self.shape = (stored if rows is None else len(rows), dim)
@@ -63,12 +65,42 @@ class Matrix:
     def view(self, which: Any) -> Matrix:
         """The same shards, only these rows (an index array or a mask); nothing is read."""
         chosen = self._positions(which)
-        return Matrix(self._shards, self.shape[1], chosen)
+        return type(self)(self._shards, self.shape[1], chosen)
+
+    def part(self, start: int, stop: int) -> Matrix:
+        """Consecutive rows of the same shards; nothing is read, and no row numbers are kept."""
+        if self._rows is not None:
+            return type(self)(self._shards, self.shape[1], self._rows[start:stop])
+        return type(self)([piece for piece, _ in self._pieces(start, stop)], self.shape[1])
 
     def blocks(self, rows: int = 4096) -> Iterator[Tensor]:
         """Tensors of `rows` rows (the last: the rest); those inside one float32 shard are not copied."""
         for start in range(0, len(self), rows):
             yield self[start : start + rows]
+
+    def stored_blocks(self, rows: int = 4096) -> Iterator[Tensor]:
+        """The same as they are stored, in half precision too; `finish` makes of them what `blocks` gives."""
+        for start in range(0, len(self), rows):
+            stop = min(start + rows, len(self))
+            if self._rows is None:
+                yield self._range(start, stop, stored=True)
+            else:
+                yield self._gather(self._rows[start:stop], stored=True)
+
+    def finish(self, stored: Tensor) -> Tensor:
+        """A block of `stored_blocks` in the dtype of the matrix."""
+        return stored.to(self.dtype)
+
+    @property
+    def _stored(self) -> torch.dtype:
+        """The one dtype of all shards, else the dtype of the matrix."""
+        kinds = {shard.dtype for shard in self._shards}
+        return kinds.pop() if len(kinds) == 1 else self.dtype
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of all rows, as they are stored."""
+        return self.shape[0] * self.shape[1] * self._stored.itemsize
 
     def tensor(self) -> Tensor:
         """The whole matrix in memory."""
@@ -94,34 +126,40 @@ class Matrix:
         chosen = torch.where(chosen < 0, chosen + len(self), chosen)
         return chosen if self._rows is None else self._rows[chosen]
 
-    def _range(self, start: int, stop: int) -> Tensor:
-        """Consecutive rows: a view of the file if they lie in one float32 shard, else one copy."""
-        pieces = []
-        for shard, end in zip(self._shards, self._ends.tolist(), strict=True):
-            begin = end - len(shard)
-            if begin < stop and start < end:
-                pieces.append(shard[max(0, start - begin) : stop - begin])
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[Tensor, int]]:
+        """The parts of shards that hold these rows, and where each begins among them."""
+        first = bisect_right(self._stops, start)
+        for i in range(first, len(self._shards)):
+            begin = self._stops[i] - len(self._shards[i])
+            if begin >= stop:
+                return
+            piece = self._shards[i][max(0, start - begin) : stop - begin]
+            yield piece, max(0, begin - start)
+
+    def _range(self, start: int, stop: int, *, stored: bool = False) -> Tensor:
+        """Consecutive rows: a view of the file if they lie in one shard of the wanted dtype, else a copy."""
+        dtype = self._stored if stored else self.dtype
+        pieces = list(self._pieces(start, stop))
         if len(pieces) == 1:
-            return pieces[0].to(self.dtype)
-        out = torch.empty(stop - start, self.shape[1], dtype=self.dtype)
-        at = 0
-        for piece in pieces:
+            return pieces[0][0].to(dtype)
+        out = torch.empty(stop - start, self.shape[1], dtype=dtype)
+        for piece, at in pieces:
             out[at : at + len(piece)] = piece
-            at += len(piece)
         return out
 
-    def _gather(self, positions: Tensor) -> Tensor:
+    def _gather(self, positions: Tensor, *, stored: bool = False) -> Tensor:
         """Any rows in any order: each shard is asked once for all that it holds of them."""
+        dtype = self._stored if stored else self.dtype
         if len(self._shards) == 1:
-            return self._shards[0].index_select(0, positions).to(self.dtype)
-        out = torch.empty(len(positions), self.shape[1], dtype=self.dtype)
+            return self._shards[0].index_select(0, positions).to(dtype)
+        out = torch.empty(len(positions), self.shape[1], dtype=dtype)
         home = torch.searchsorted(self._ends, positions, right=True)
         order = torch.argsort(home, stable=True)
         counts = torch.bincount(home, minlength=len(self._shards)).tolist()
-        for shard, end, places in zip(self._shards, self._ends.tolist(), order.split(counts), strict=True):
+        for shard, end, places in zip(self._shards, self._stops, order.split(counts), strict=True):
             if len(places):
                 local = positions[places] - (end - len(shard))
-                out.index_copy_(0, places, shard.index_select(0, local).to(self.dtype))
+                out.index_copy_(0, places, shard.index_select(0, local).to(dtype))
         return out
 
 
@@ -159,6 +197,10 @@ class SideBySide:
         columns = zip(*(part.parts for part in parts), strict=True)
         return cls([Matrix.join(column) for column in columns])
 
+    def part(self, start: int, stop: int) -> SideBySide:
+        """Consecutive rows; nothing is read."""
+        return SideBySide([part.part(start, stop) for part in self.parts])
+
     def view(self, which: Any) -> SideBySide:
         """Only these rows (an index array or a mask); nothing is read."""
         return SideBySide([part.view(which) for part in self.parts])
@@ -167,6 +209,23 @@ class SideBySide:
         """Tensors of `rows` rows (the last: the rest)."""
         for start in range(0, len(self), rows):
             yield self[start : start + rows]
+
+    def stored_blocks(self, rows: int = 4096) -> Iterator[Tensor]:
+        """The same as they are stored, where all parts are stored alike."""
+        if len({part._stored for part in self.parts}) != 1:
+            yield from self.blocks(rows)
+            return
+        for pieces in zip(*(part.stored_blocks(rows) for part in self.parts), strict=True):
+            yield torch.cat(pieces, dim=-1)
+
+    def finish(self, stored: Tensor) -> Tensor:
+        """A block of `stored_blocks` in the dtype of the matrix."""
+        return stored.to(self.dtype)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of all rows, as they are stored."""
+        return sum(part.stored_bytes for part in self.parts)
 
     def tensor(self) -> Tensor:
         """The whole matrix in memory, filled part by part."""

@@ -199,7 +199,7 @@ class _LogisticFold(_Fold):
 class _RidgeFold(_Fold):
     @cached_property
     def _solver(self) -> Ridge:
-        return self.data(Ridge)
+        return self.data(Ridge, device=self.crossfit.problem.device)
 
     def head(self, method: LossSettings, key: str, l2: float, tol: float) -> Scores:
         return self._solver.path([l2])[0]

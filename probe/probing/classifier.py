@@ -25,6 +25,7 @@ from probe.heads import fitted
 from probe.probing import exact
 from probe.probing.problem import ProbeProblem
 from probe.probing.settings import ExactSolver, LossChoice
+from probe.solve import devices
 
 NO_ROWS = np.array([], dtype=np.int64)
 
@@ -39,6 +40,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
     scaling        of the features before the head: "none", "standard" or "l2"
     k, weighted    neighbours of k-NN, and whether their votes are weighted by similarity
     tol            certified relative excess of the objective at which lbfgs stops
+    device         where it is solved: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1" or "mps"
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
         k: int = 20,
         weighted: bool = True,
         tol: float = 1e-7,
+        device: str = "auto",
     ) -> None:
         self.method = method
         self.method_params = method_params
@@ -60,6 +63,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
         self.k = k
         self.weighted = weighted
         self.tol = tol
+        self.device = device
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> ProbeClassifier:
         """Fit the head to N x D features, N labels and, where given, N weights."""
@@ -81,6 +85,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
             metric="accuracy",
             scaling=scaling.make(self.scaling, rows),
             sample_weight=weight,
+            device=devices.chosen(self.device),
         )
         solver = ExactSolver(self.solver, l2=self.l2, k=self.k, weighted=self.weighted, tol=self.tol)
         result = exact.fit(problem, _loss(self.method, self.method_params or {}), solver, NO_ROWS)
@@ -138,6 +143,7 @@ def fit(
     solver: str = "lbfgs",
     l2: float = 1.0,
     scaling: str = "none",
+    device: str = "auto",
     **params: Any,
 ) -> ProbeClassifier:
     """A probe on cached features; further keywords are the method's own parameters.
@@ -148,7 +154,7 @@ def fit(
     """
     if head != "linear":
         raise UserError(f'a {head} head has no exact solution; use "linear", or `probe run --solver sgd`')
-    clf = ProbeClassifier(method, params or None, solver=solver, l2=l2, scaling=scaling)
+    clf = ProbeClassifier(method, params or None, solver=solver, l2=l2, scaling=scaling, device=device)
     clf.fit(features.X, features.y)
     clf.class_names_ = [features.class_names[k] for k in clf.classes_]
     return clf

@@ -120,10 +120,12 @@ def _ridge(
 ) -> Fit:
     def path(rows: NDArray[np.int64]) -> Callable[[Sequence[float]], Sequence[ridge.RidgeHead]]:
         X, y, weights = take_rows(problem.X, rows), problem.y[rows], problem.weights(rows)
-        return ridge.Ridge(X, y, problem.num_classes, sample_weight=weights).path
+        return ridge.Ridge(X, y, problem.num_classes, sample_weight=weights, device=problem.device).path
 
     record = select_l2(problem, solver, holdout, path)
-    whole = ridge.Ridge(problem.X, problem.y, problem.num_classes, sample_weight=problem.weights())
+    whole = ridge.Ridge(
+        problem.X, problem.y, problem.num_classes, sample_weight=problem.weights(), device=problem.device
+    )
     return Fit(linear_head(problem, whole.path([record["l2"]])[0]), record)
 
 

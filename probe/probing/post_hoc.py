@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe.core.class_stats import ClassStats
+from probe.core.row_share import RowShare
 from probe.core.scaling import BLOCK
 from probe.errors import UserError
 from probe.evaluation import metrics
@@ -120,8 +120,7 @@ class TauNorm(OnHead):
     def _centre(self, images: Images) -> Tensor:
         """The mean of the means of these images' classes, as the head sees features."""
         rows = self.problem.rows(images)
-        features = take_rows(self.problem.X, rows)
-        means = ClassStats.from_features(features, self.problem.y[rows], self.problem.num_classes).mean
+        means = self.problem.class_stats(self.problem.X, rows).mean
         assert means is not None
         present = np.unique(self.problem.y[rows])
         return means[torch.from_numpy(present)].mean(dim=0)
@@ -135,6 +134,8 @@ class LWS(OnHead):
 
     def change(self, images: Images) -> tuple[Tensor | float, Tensor | float]:
         problem, rows = self.problem, self.problem.rows(images)
+        share = RowShare.of(len(rows))
+        rows = share.mine(rows)
         weight = self.balanced(images)[rows % problem.images] / problem.views
         scorer = OnScaled(self.first(images))
 
@@ -145,7 +146,8 @@ class LWS(OnHead):
                 scores = scorer.logits(take_rows(problem.X, part))
                 yield scores, labels, torch.from_numpy(weight[start : start + BLOCK])
 
-        scales = solve.class_scales(blocks, problem.num_classes, pull=self.settings.params["pull"])
+        pull = self.settings.params["pull"]
+        scales = solve.class_scales(blocks, problem.num_classes, pull=pull, share=share)
         if len(images) == len(self.everything):
             self.record["scales"] = [float(f"{scale:.6g}") for scale in scales]
         return scales, 0.0

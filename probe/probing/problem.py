@@ -14,6 +14,7 @@ from torch import Tensor
 
 from probe import losses
 from probe.core.class_stats import ClassStats
+from probe.core.row_share import RowShare
 from probe.core.scaling import NEUTRAL, FeatureMatrix, Scaling
 from probe.heads.fitted import FittedHead
 from probe.losses.base import Loss
@@ -56,6 +57,8 @@ class ProbeProblem:
     tested: Features | None = None
     balance: Scaling = NEUTRAL  # that parts side by side have been given equal variance by
     groups: SampleGroups | None = None  # of the n images, that the method acts on; None: on the classes
+    device: torch.device | None = None  # of the exact solvers' passes; None: where the features are
+    tf32: bool = False  # may float32 products there be rounded to TF32?
 
     @property
     def num_classes(self) -> int:
@@ -145,7 +148,21 @@ class ProbeProblem:
     @cached_property
     def basis(self) -> Basis:
         """The one expensive decomposition, shared by every l2, method and fold."""
-        return Basis(self.X)
+        return Basis(self.X, device=self.device, tf32=self.tf32)
+
+    def class_stats(
+        self, features: Features, rows: NDArray[np.int64] | None, p: float = 2.0, *, robust: bool = False
+    ) -> ClassStats:
+        """Statistics of these rows (None: all), of which each process of a world reads its share."""
+        chosen = np.arange(len(self.y)) if rows is None else rows
+        share = RowShare.of(len(chosen))
+        if share.size == 1:
+            mine, y = take_rows(features, rows), self.y[chosen]
+        else:
+            mine, y = take_rows(features, share.mine(chosen)), self.y[share.mine(chosen)]
+        return ClassStats.from_features(
+            mine, y, self.num_classes, p=p, robust=robust, across_processes=share.size > 1
+        )
 
     def loss(
         self, method: LossSettings, rows: NDArray[np.int64] | None = None, *, moving: bool = False
@@ -160,8 +177,8 @@ class ProbeProblem:
         params = spec.resolve(method.params, whole_set=True)
         needed = spec.needed_stats(params)
         if needed is not None and not moving:
-            features = take_rows(self.X if needed.scaled else self.raw, rows)
-            stats = ClassStats.from_features(features, y, self.num_classes, p=needed.p, robust=needed.robust)
+            features = self.X if needed.scaled else self.raw
+            stats = self.class_stats(features, rows, needed.p, robust=needed.robust)
             stats = replace(stats, count=stats.count / self.views)
         counts = np.bincount(y, minlength=self.num_classes) // self.views
         return losses.make(

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from probe.errors import UserError
 from probe.losses.base import Loss, WorstClass
 from probe.solve.basis import Basis
+from probe.solve.inputs import BLOCK
 from probe.solve.logistic import MAX_ITER, LogisticSolver
 from probe.solve.solution import LinearSolution
 
@@ -108,9 +109,12 @@ class _Saddle:
     ) -> None:
         self.solver, self.loss, self.worst, self.l2, self.tol = solver, loss, worst, l2, tol
         self.judged = judged
-        self.X, self.y, weight = solver.features.source, solver.labels, solver.weight
-        self.weight = torch.ones(len(self.y), dtype=torch.float64) if weight is None else weight
-        self.size = torch.bincount(self.y, weights=self.weight, minlength=loss.num_classes)
+        weight = (
+            torch.ones(len(solver.labels), dtype=torch.float64) if solver.weight is None else solver.weight
+        )
+        self.size = torch.bincount(solver.labels, weights=weight, minlength=loss.num_classes)
+        own = solver.features.share.mine
+        self.y, self.weight = own(solver.labels), own(weight)
         self.present = self.size > 0
         self.start = torch.where(self.present, -math.log(int(self.present.sum())), -torch.inf).double()
 
@@ -119,10 +123,7 @@ class _Saddle:
         self.worst.set_weights(log_q.exp(), self.size)
         solver = self.solver.adjusted(loss.adjustment())
         [solution] = solver.solve([self.l2], init=init, tol=self.tol, max_iter=MAX_ITER, judged=self.judged)
-        losses = F.cross_entropy(solution.logits(self.X).double(), self.y, reduction="none") * self.weight
-        plain = torch.bincount(self.y, weights=losses, minlength=loss.num_classes) / self.size.clamp(
-            min=1e-300
-        )
+        plain = self._sums(solution) / self.size.clamp(min=1e-300)
         raised = plain + self.worst.offset.double()
         q, t, k = log_q.exp(), self.worst.sharpness, int(self.present.sum())
         penalty = solution.objective - n * float((q * plain).sum())
@@ -130,3 +131,14 @@ class _Saddle:
         lower = penalty + n * (float((q * raised).sum()) - spread)
         smooth = (torch.logsumexp(t * raised[self.present], 0) - math.log(k)) / t
         return Round(log_q, raised, solution, lower, penalty + n * float(smooth))
+
+    def _sums(self, solution: LinearSolution) -> Tensor:
+        """K: the weighted cross-entropies of each class's rows, added up."""
+        sums, features, device = torch.zeros_like(self.size), self.solver.features, solution.device
+        head = [t.to(device) for t in (solution.bias, solution.weight)]
+        for start, block in features.blocks(BLOCK, head[0].dtype, device):
+            part = slice(start, start + len(block))
+            scores = torch.addmm(head[0], block, head[1].T).cpu().double()
+            losses = F.cross_entropy(scores, self.y[part], reduction="none") * self.weight[part]
+            sums.index_add_(0, self.y[part], losses)
+        return features.share.total(sums)[0]

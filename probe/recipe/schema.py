@@ -197,6 +197,9 @@ class SolverConfig(Section):
     tol: float = Field(1e-7, ge=0, lt=1)  # lbfgs: certified relative excess of the objective
     k: int = Field(20, gt=0)  # neighbours of k-NN
     weighted: bool = True  # k-NN: votes weighted by exp(similarity / 0.07), or plain
+    # where exact solvers compute: auto (a GPU where there is one), cpu, cuda, cuda:1, mps
+    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    tf32: bool = False  # may float32 products on NVIDIA GPUs be rounded to TF32? Certified all the same
 
 
 class SelectConfig(Section):
@@ -330,6 +333,8 @@ class Recipe(Section):
         # What these heads are trained on was another; a method's own cosine head tells by its version.
         if self.train.head in ("cosine", "adapter") and self.train.whiten:
             content["train"]["whiten"] = True
+        for where in ("device", "tf32"):  # how a result is computed, not what it is
+            del content["solver"][where]
         if content["train"]["channels_last"] is None:  # changes the last digits only, and was off before
             content["train"]["channels_last"] = False
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

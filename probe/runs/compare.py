@@ -14,9 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from probe import methods
+from probe.core import collectives
 from probe.data import duplicates
 from probe.errors import UserError
+from probe.probing import sharing
 from probe.recipe import BackboneConfig, Recipe, build, grammar, override
 from probe.runs import first_stage, staleness
 from probe.runs import groups as grouping
@@ -26,6 +30,7 @@ from probe.runs.reference import ERM, PROBE, SAME
 from probe.runs.staleness import Present
 from probe.runs.table import against, assemble, in_groups, of_runs, row_of
 from probe.runs.which_backbone import Entry, which_backbone
+from probe.system import world
 from probe.system.progress import bar
 
 Result = Mapping[str, Any]  # of a run, as result.json has it
@@ -103,8 +108,10 @@ class Cell:
 
 
 def fill(plan: Plan, *, cache: Path | None = None, out: Path = Path("runs")) -> list[Cell]:
-    """Run what is missing, reuse what exists; one bar for all of it."""
+    """Run what is missing, reuse what exists; one bar for all of it. Several processes do every run alike."""
     recipes, present = plan.recipes(), Present(cache)
+    if world.size() > 1:
+        sharing.join()
     cells = []
     with bar("comparing", len(recipes), "runs") as advance:
         for recipe in recipes:
@@ -115,7 +122,9 @@ def fill(plan: Plan, *, cache: Path | None = None, out: Path = Path("runs")) -> 
 
 def _cell(recipe: Recipe, present: Present, out: Path) -> Cell:
     folder = RunFolder.of(recipe, out)
+    _wait_for_all()  # until process 0 has written the run before
     found = staleness.current(recipe, folder, present)
+    _wait_for_all()  # before it writes the next
     if found is not None:
         return Cell(recipe, folder.path, found, reused=True)
     from probe.runs.run import run
@@ -123,8 +132,14 @@ def _cell(recipe: Recipe, present: Present, out: Path) -> Cell:
     try:
         return Cell(recipe, folder.path, run(recipe, cache=present.cache, out=out).result)
     except Exception as error:  # whatever broke one run must not cost the others
+        if collectives.peer_lost(error):
+            raise
         said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         return Cell(recipe, folder.path, None, error=said.splitlines()[0] if said else type(error).__name__)
+
+
+def _wait_for_all() -> None:
+    collectives.largest(0, device=torch.device("cpu"))
 
 
 def table(
@@ -315,11 +330,13 @@ def command(
         from probe.runs.recipe_rows import RecipeRows
 
         rows = RecipeRows.named(_names(recipes), settings, out)
-        key = rows.key
-        comparison = rows.table(fill(rows, cache=cache, out=out))
+        key, cells = rows.key, fill(rows, cache=cache, out=out)
+        comparison = rows.table(cells) if world.rank() == 0 else {}
     else:
-        key = [slug(recipe) for recipe in grid.recipes()]
-        comparison = table(fill(grid, cache=cache, out=out))
+        key, cells = [slug(recipe) for recipe in grid.recipes()], fill(grid, cache=cache, out=out)
+        comparison = table(cells) if world.rank() == 0 else {}
+    if world.rank() > 0:
+        return comparison, out
     digest = hashlib.sha256("\n".join(key).encode(errors="surrogateescape")).hexdigest()[:8]
     return comparison, save(comparison, out / f"compare-{digest}", plots=plots, cache=cache)
 

@@ -19,7 +19,7 @@ from backbones.backbone import Backbone
 from backbones.reading import expanded
 from backbones.sources import Scratch
 from probe import data, features
-from probe.core import scaling
+from probe.core import collectives, scaling
 from probe.core.scaling import FeatureMatrix, Scaling
 from probe.data import Dataset, duplicates
 from probe.data.attribute import Attribute, SampleGroups
@@ -36,6 +36,7 @@ from probe.probing.zero_shot import text_classifier
 from probe.recipe import PartConfig, Recipe
 from probe.runs import first_stage, groups, unavailable
 from probe.runs.first_stage import FirstStage
+from probe.solve import devices
 from probe.system import world
 
 Stage = Callable[[str], AbstractContextManager[None]]
@@ -352,6 +353,8 @@ def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
         tested=None if averaged == learnt else _held(inputs.stack(averaged), balance),
         balance=balance,
         groups=_groups(recipe, inputs),
+        device=devices.chosen(recipe.solver.device),
+        tf32=recipe.solver.tf32,
     )
 
 
@@ -370,6 +373,7 @@ def _kind(recipe: Recipe, backbone: AnyBackbone) -> str:
 
 
 def _held(matrix: Matrix | SideBySide, balance: Scaling) -> Tensor | FeatureMatrix:
-    """The features with their parts balanced, in memory where they are few enough."""
-    small = 4 * matrix.shape[0] * matrix.shape[1] <= IN_MEMORY
+    """The features with their parts balanced, in memory where they are few enough and no process shares
+    them: of several, each reads its own rows only."""
+    small = 4 * matrix.shape[0] * matrix.shape[1] <= IN_MEMORY and collectives.sharing() == 1
     return balance(matrix.tensor()) if small else balance.lazily(matrix)

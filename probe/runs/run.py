@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,9 @@ from probe.data.summary import opening
 from probe.errors import UserError
 from probe.evaluation.groups import Ranking
 from probe.evaluation.predictions import Predictions
-from probe.probing import exact
+from probe.probing import exact, watching
 from probe.probing.crossfit import PLAIN
+from probe.probing.sharing import rows_shared
 from probe.recipe import Recipe
 from probe.recipe.errors import check_all
 from probe.report.html import page, thumbnails
@@ -78,10 +79,16 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     """Do what the recipe says and write `out/<slug>/`.
 
     Training keeps its checkpoints in `out/.<slug>/` until the run is written, so that the same call resumes
-    after a kill. On several processes all train and process 0 writes.
+    after a kill. On several processes all train, or share the rows of exact solves, and process 0 writes.
     """
     strategy = choose(recipe)
     check(strategy)
+    with nullcontext() if recipe.trains else rows_shared(), watching.shown():
+        return _run(strategy, cache, out)
+
+
+def _run(strategy: Strategy, cache: Path | None, out: Path) -> Run:
+    recipe = strategy.recipe
     clock, folder = Clock(), RunFolder.of(recipe, out)
     folder.check_owner()
 

@@ -214,16 +214,6 @@ def _acts(rule: Rule, recipe: Recipe) -> bool:
         return True
 
 
-def processes_remark(recipe: Recipe, processes: int) -> str | None:
-    """What several processes do for a recipe that is not trained."""
-    if recipe.trains or processes < 2:
-        return None
-    return (
-        f"note: the {processes} processes share the extraction of features that are not in the cache yet; "
-        f"solver {recipe.solver.name} is no faster with them"
-    )
-
-
 def _flat(section: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
     """Every value of a recipe by its dotted key."""
     for key, value in section.items():

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from probe.errors import UserError
+from probe.solve import devices
 from probe.solve.inputs import READ_AT_ONCE, FeatureRows
 
-BUDGET = 4 * 2**30  # bytes of features and logits kept in memory; beyond it, blocks are streamed
 FEWEST_ROWS = 256  # of a block
 LARGEST_EIGH = 4096  # beyond this side the cubic cost outweighs what the rotation saves
 LOST = 1e-6  # share of the rows' squared length outside a basis beyond which it does not hold them
@@ -63,12 +63,28 @@ class Basis:
     spectrum: Tensor  # r, float64: variance of the rows along each direction
     vectors: Tensor | None  # D x r, float64; None: no rotation (too many dimensions)
 
-    def __init__(self, X: Any, *, device: torch.device | str | None = None, budget: int = BUDGET) -> None:
+    def __init__(
+        self,
+        X: Any,
+        *,
+        device: torch.device | str | None = None,
+        budget: int | None = None,
+        tf32: bool = False,
+    ) -> None:
+        """`device` is where the passes run (default: where the features are), `budget` the bytes that rows
+        and logits may take there, and `tf32` lets float32 products on NVIDIA GPUs be rounded more."""
         self.features = FeatureRows(X)
-        self.device = torch.device(device) if device is not None else self.features.device
-        self.budget = budget
+        self.share = self.features.share
         n, d = self.features.shape
+        self.device = torch.device(device) if device is not None else self.features.device
+        self.home = devices.exact_home(self.device)  # of all that is float64
+        if n * d <= SMALL:  # float64 throughout
+            self.device = self.home
         self.dtype = torch.float64 if n * d <= SMALL else torch.float32
+        self.tf32 = tf32
+        limit = torch.tensor(devices.budget_of(self.device) if budget is None else budget)
+        self.budget = int(self.share.agreed(limit)[0])
+        self.features.hold_on(self.device, self.budget)
         self._own: Tensor | None = None
         if n < d and n <= LARGEST_EIGH:
             self._factor_rows()
@@ -85,7 +101,7 @@ class Basis:
 
         Kept for the basis's own rows; other rows of the same kind (a fold, a larger set) are rotated anew.
         """
-        own = features.source is self.features.source
+        own = features.source is self.features.source and features.share == self.share
         if own and self._own is not None:
             return self._own
         rotated, lost = self._rotate(features)
@@ -97,7 +113,7 @@ class Basis:
 
     def to_rotated(self, weight: Tensor, bias: Tensor) -> Tensor:
         """K x D weights and K biases as K x (r + 1) coordinates."""
-        weight, bias = (t.to(device=self.device, dtype=torch.float64) for t in (weight, bias))
+        weight, bias = (t.to(device=self.home, dtype=torch.float64) for t in (weight, bias))
         inner = weight if self.vectors is None else weight @ self.vectors
         return torch.cat([inner, (bias + weight @ self.mean).unsqueeze(-1)], dim=-1)
 
@@ -108,7 +124,7 @@ class Basis:
         return weight, bias - weight @ self.mean
 
     def _factor_rows(self) -> None:
-        X = self.features.tensor(torch.float64, self.device)
+        X = self.share.joined(self.features.tensor(torch.float64, self.home))  # few rows: every process's
         self.mean = X.mean(dim=0)
         Q, R = torch.linalg.qr((X - self.mean).T)  # D x N, N x N
         self._check(R)
@@ -117,31 +133,39 @@ class Basis:
     def _factor_gram(self) -> None:
         """One pass: blocks in float32 around a provisional centre, sums in float64."""
         n, d = self.features.shape
-        total = torch.zeros(d, dtype=torch.float64, device=self.device)
-        gram: Tensor | None = None
         diagonal = d > LARGEST_EIGH
+        total = torch.zeros(d, dtype=torch.float64, device=self.home)
+        gram = torch.zeros((d,) if diagonal else (d, d), dtype=torch.float64, device=self.home)
         centre: Tensor | None = None
-        for _, block in self.features.blocks(rows_at_once(d, self.device), self.dtype, self.device):
-            if centre is None:
-                centre = block.mean(dim=0)
-            block = block - centre
-            total += block.sum(dim=0, dtype=torch.float64)
-            product = (block * block).sum(dim=0) if diagonal else block.T @ block
-            gram = product.double() if gram is None else gram.add_(product)
-        assert gram is not None  # features are never empty
-        assert centre is not None
+        with devices.tf32(self.tf32):
+            for _, block in self.features.blocks(rows_at_once(d, self.device), self.dtype, self.device):
+                if centre is None:
+                    centre = self._centre(block)
+                block = block - centre
+                total += devices.exact_sum(block, 0).to(total)
+                product = (block * block).sum(dim=0) if diagonal else block.T @ block
+                gram += product.to(self.home)
+        if centre is None:  # a process without rows, where there are fewer of them than processes
+            centre = self._centre(None)
+        total, gram = self.share.total(total, gram)
         self._check(gram)
         offset = total / n
-        self.mean = centre.double() + offset
+        self.mean = centre.to(total) + offset
         if diagonal:
             self.vectors, self.spectrum = None, (gram / n - offset**2).clamp_min(0)
         else:
             self._set_spectrum(gram - n * torch.outer(offset, offset), None)
+        self.mean, self.spectrum = self.share.agreed(self.mean, self.spectrum)
+
+    def _centre(self, block: Tensor | None) -> Tensor:
+        """Of process 0's first block: all of them must sum around the same one."""
+        zeros = torch.zeros(self.features.shape[1], dtype=self.dtype, device=self.device)
+        return self.share.agreed(zeros if block is None else block.mean(dim=0))[0]
 
     def _set_spectrum(self, gram: Tensor, outer: Tensor | None) -> None:
-        values, vectors = eigh(gram)
+        values, vectors = self.share.agreed(*eigh(gram))
         self.spectrum = values.clamp_min(0) / self.features.shape[0]
-        self.vectors = vectors if outer is None else outer @ vectors
+        self.vectors = vectors if outer is None else self.share.agreed(outer @ vectors)[0]
 
     def _check(self, product: Tensor) -> None:
         if not bool(product.isfinite().all()):
@@ -149,18 +173,22 @@ class Basis:
             raise UserError("features are too large to square: standardise them first")
 
     def _rotate(self, features: FeatureRows) -> tuple[Tensor, float]:
-        """X~, and the share of the rows' squared length that the basis does not hold."""
-        n = features.shape[0]
-        rotated = torch.empty(n, self.rank + 1, dtype=self.dtype, device=self.device)
+        """X~ of this process's rows, and how much of all rows' squared length the basis does not hold."""
+        n, here = features.share.stop - features.share.start, self.home
+        rotated = torch.empty(n, self.rank + 1, dtype=self.dtype, device=here)
         mean = self.mean.to(self.dtype)
         vectors = None if self.vectors is None else self.vectors.to(self.dtype)
-        length = kept = 0.0
-        for start, block in features.blocks(rows_at_once(self.rank, self.device), self.dtype, self.device):
-            centred = block - mean
-            part = rotated[start : start + len(block), :-1]
-            part.copy_(centred if vectors is None else centred @ vectors)
-            if self.rank < features.shape[1]:
-                length += float(centred.square().sum(dtype=torch.float64))
-                kept += float(part.square().sum(dtype=torch.float64))
+        lengths = torch.zeros(2, dtype=torch.float64, device=here)  # of the rows, and of what is kept
+        with devices.tf32(self.tf32):
+            for start, block in features.blocks(rows_at_once(self.rank, here), self.dtype, here):
+                centred = block - mean
+                part = rotated[start : start + len(block), :-1]
+                part.copy_(centred if vectors is None else centred @ vectors)
+                if self.rank < features.shape[1]:
+                    lengths[0] += centred.square().sum(dtype=torch.float64)
+                    lengths[1] += part.square().sum(dtype=torch.float64)
         rotated[:, -1] = 1
+        if self.rank == features.shape[1]:
+            return rotated, 0.0
+        length, kept = features.share.total(lengths)[0].tolist()
         return rotated, 1 - kept / length if length else 0.0

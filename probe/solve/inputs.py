@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from probe.core.row_share import RowShare
 from probe.errors import UserError
+from probe.solve.devices import moved
 
 READ_AT_ONCE = 65_536  # rows, where blocks are only copied or looked at
 BLOCK = 16_384  # rows, where products are made of them
@@ -19,7 +21,8 @@ class FeatureRows:
     """An N x D matrix that is only ever read block by block, or copied whole.
 
     `X` is a torch tensor, a NumPy array (memory-mapped too) or anything with `.shape` and
-    `.blocks(rows)`, such as the feature cache's matrix.
+    `.blocks(rows)`, such as the feature cache's matrix. Inside `collectives.together()` a process reads its
+    own `share` of the rows: N and D are those of the whole, blocks and tensors are its own.
     """
 
     def __init__(self, X: Any) -> None:
@@ -31,29 +34,78 @@ class FeatureRows:
             )
         self.source = X
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
+        self.share = RowShare.of(self.shape[0])
         # float64 in means that the caller wants float64 out; everything else is read as float32
         self.dtype = torch.float64 if str(getattr(X, "dtype", "")).endswith("float64") else torch.float32
         self.device = X.device if isinstance(X, Tensor) else torch.device("cpu")
+        self._held: Tensor | None = None
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of all N rows, where they are kept."""
+        itemsize = getattr(getattr(self.source, "dtype", None), "itemsize", 4)
+        return int(getattr(self.source, "stored_bytes", self.shape[0] * self.shape[1] * itemsize))
+
+    def hold_on(self, device: torch.device, budget: int) -> None:
+        """Move this process's rows to a GPU, once and as they are stored, if they fit the budget."""
+        if device.type == "cpu" or self.device == device or self._held is not None:
+            return
+        if self.stored_bytes // self.share.size <= budget:
+            parts = list(moved(self._stored_blocks(READ_AT_ONCE), device))
+            self._held = torch.cat(parts) if parts else None
 
     def blocks(self, rows: int, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[int, Tensor]]:
-        """(first row, block) pairs that cover the matrix in order."""
+        """(first row, block) pairs that cover this process's rows in order, counted from its first."""
+        for start, block in self._moved(rows, device):
+            yield start, self._finished(block).to(dtype)
+
+    def centred(self, mean: Tensor, rows: int) -> Iterator[tuple[int, Tensor]]:
+        """The same minus the `mean`, in its dtype and on its device; the next block overwrites the last one.
+
+        Fresh memory for every block would cost a sixth of a pass over float16 features.
+        """
+        out = torch.empty(rows, self.shape[1], dtype=mean.dtype, device=mean.device)
+        for start, block in self._moved(rows, mean.device):
+            if not getattr(self.source, "as_stored", True):
+                block = self._finished(block)
+            yield start, out[: len(block)].copy_(block).sub_(mean)
+
+    def _moved(self, rows: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
         start = 0
-        for block in self._native_blocks(rows):
-            yield start, torch.as_tensor(block).to(device=device, dtype=dtype)
+        stored = self._stored_blocks(rows) if self._held is None else iter(self._held.split(rows))
+        for block in moved(stored, device):
+            yield start, block
             start += len(block)
 
-    def _native_blocks(self, rows: int) -> Iterator[Any]:
-        if not isinstance(self.source, (Tensor, np.ndarray)):
-            yield from self.source.blocks(rows)
-            return
-        for start in range(0, self.shape[0], rows):
-            block = self.source[start : start + rows]
-            # copied, because a read-only memory map must not become a writable tensor
-            yield np.array(block) if isinstance(block, np.ndarray) else block.detach()
+    def _finished(self, block: Tensor) -> Tensor:
+        finish = getattr(self.source, "finish", None)
+        return block if finish is None else finish(block)
+
+    def _stored_blocks(self, rows: int) -> Iterator[Tensor]:
+        own, share = self.source, self.share
+        if isinstance(own, (Tensor, np.ndarray)):
+            for start in range(share.start, share.stop, rows):
+                block = own[start : min(start + rows, share.stop)]
+                # copied, because a read-only memory map must not become a writable tensor
+                yield torch.from_numpy(np.array(block)) if isinstance(block, np.ndarray) else block.detach()
+        elif hasattr(own, "stored_blocks"):
+            yield from (own if share.size == 1 else own.part(share.start, share.stop)).stored_blocks(rows)
+        else:
+            yield from self._picked(rows)
+
+    def _picked(self, rows: int) -> Iterator[Tensor]:
+        """This process's rows of something that can only be read from beginning to end."""
+        at = 0
+        for block in map(torch.as_tensor, self.source.blocks(rows)):
+            part = block[max(0, self.share.start - at) : max(0, self.share.stop - at)]
+            at += len(block)
+            if len(part):
+                yield part
 
     def tensor(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The whole matrix, filled block by block so that the peak is one copy."""
-        whole = torch.empty(self.shape, dtype=dtype, device=device)
+        """This process's rows, filled block by block so that the peak is one copy."""
+        own = self.share.stop - self.share.start
+        whole = torch.empty((own, self.shape[1]), dtype=dtype, device=device)
         for start, block in self.blocks(READ_AT_ONCE, dtype, device):
             whole[start : start + len(block)] = block
         return whole
@@ -66,8 +118,8 @@ class FeatureRows:
                 row = int(bad[0])
                 column = int((~block[row].isfinite()).nonzero()[0])
                 raise UserError(
-                    f"features hold {float(block[row, column])} in row {start + row}, column {column}: "
-                    "extract them again, or leave that row out"
+                    f"features hold {float(block[row, column])} in row {self.share.start + start + row}, "
+                    f"column {column}: extract them again, or leave that row out"
                 )
 
 

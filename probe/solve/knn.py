@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from probe.core import collectives
+from probe.core.row_share import RowShare
 from probe.errors import UserError
 
 TEMPERATURE = 0.07  # of the weighted vote, exp(cosine / temperature)
@@ -19,19 +21,33 @@ def votes(
 
     Of equally near rows the earlier one counts. Plain votes get the mean cosine of the class's voters added
     at a scale too small to outvote anybody: it decides ties for the nearer class, then the lower index.
+    Inside `collectives.together()` each process looks through its own part of the bank.
     """
     if k < 1:
         raise UserError(f"k-NN needs at least one neighbour, not k = {k}")
     k = min(k, len(bank))
-    unit = F.normalize(bank, dim=1).T
-    rows = max(1, BLOCK_BYTES // (unit.shape[1] * unit.element_size()))
+    share = RowShare.of(len(bank))
+    unit = F.normalize(share.mine(bank), dim=1).T
+    rows = max(1, BLOCK_BYTES // (max(1, unit.shape[1]) * unit.element_size()))
     parts = []
     for block in F.normalize(queries, dim=1).split(rows):
-        near, index = nearest(block @ unit, k)
+        near, index = _nearest_of_all(block @ unit, k, share)
         voters = labels[index]
         ballot = torch.exp((near - near[:, :1]) / TEMPERATURE) if weighted else 1 + near / (4 * k)
         parts.append(near.new_zeros(len(block), num_classes).scatter_add_(1, voters, ballot))
     return torch.cat(parts)
+
+
+def _nearest_of_all(similarity: Tensor, k: int, share: RowShare) -> tuple[Tensor, Tensor]:
+    """The k nearest rows of the whole bank, of each process's similarities to its own rows."""
+    if share.size == 1:
+        return nearest(similarity, k)
+    near, index = nearest(similarity, min(k, similarity.shape[1]))
+    # a process with fewer rows gives fewer: the candidates are the rows of what is gathered
+    near, index = (t.T.contiguous() for t in collectives.gather(near.T, (index + share.start).T))
+    index, order = torch.sort(index, dim=1)
+    near, order = torch.sort(near.gather(1, order), dim=1, descending=True, stable=True)
+    return near[:, :k], index.gather(1, order[:, :k])
 
 
 def nearest(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -41,7 +57,12 @@ def nearest(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     near, index = similarity.topk(k, dim=1)
     tied = (similarity >= near[:, -1:]).sum(dim=1) > k
-    if tied.any():
+    if holds(tied.any()):
         values, order = torch.sort(similarity[tied], dim=1, descending=True, stable=True)
         near[tied], index[tied] = values[:, :k], order[:, :k]
     return near, index
+
+
+def holds(condition: Tensor) -> bool:
+    """The only place where numbers decide what is done next."""
+    return bool(condition)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from probe.core.row_share import RowShare
 from probe.solve.objective import Evaluator, Line, Point, dot
 
 PAIRS = 8  # steps remembered; more do not shorten the runs on real features
@@ -90,37 +91,41 @@ def minimise(
     tol: float,
     max_iter: int,
     memory: Memory,
+    watch: Callable[[float, float], object] | None = None,
 ) -> tuple[list[LbfgsResult], Memory]:
     """Solve the B problems of `l2` from `theta` (B x K x (r + 1)); `spectrum` are the basis's r variances.
 
     A problem is solved when its certified gap is at most `tol` of its value. The memory returned holds all B
-    problems and can be passed on.
+    problems and can be passed on. `watch` is told the largest relative gap of an iteration, and `tol`.
     """
-    dtype = evaluator.dtype
-    point = evaluator.at((theta - theta.mean(dim=1, keepdim=True)).to(dtype), l2)
+    dtype, share = evaluator.dtype, evaluator.share
+    (theta,) = share.agreed(theta - theta.mean(dim=1, keepdim=True))
+    point = evaluator.at(theta.to(dtype), l2)
     memory = memory.map(lambda t: t.to(dtype))
     spectrum = torch.cat([spectrum, spectrum.new_ones(1)]).to(dtype)
     progress = _Progress(len(l2), l2.device, rate=MEASURABLE[dtype])
-    alive = torch.arange(len(l2), device=l2.device)
+    alive = list(range(len(l2)))
     outcomes: dict[int, LbfgsResult] = {}
     kept: dict[int, Memory] = {}
     for iteration in range(max_iter + 1):
         diagonal = _diagonal(point, spectrum, l2)
-        gap = _gap(point, diagonal, l2)
-        stuck = progress.note(point.value, gap)
-        status = _status(gap <= tol * point.value, stuck, iteration == max_iter)
+        value, gap = share.agreed(point.value, _gap(point, diagonal, l2))
+        status = _status(gap <= tol * value, progress.note(value, gap), iteration == max_iter)
+        if watch is not None:
+            watch(number((gap / value).max()), tol)
         for i, word in enumerate(status):
             if word:
-                row = int(alive[i])
+                row = alive[i]
                 outcomes[row] = LbfgsResult(
-                    point.theta[i], float(point.value[i]), float(gap[i]), iteration, word
+                    point.theta[i], number(point.value[i]), number(gap[i]), iteration, word
                 )
                 kept[row] = memory.map(lambda t, i=i: t[i])  # type: ignore[misc]
         on = torch.tensor([i for i, word in enumerate(status) if not word], device=l2.device)
         if not len(on):
             break
         if len(on) < len(alive):
-            alive, l2, point, diagonal = alive[on], l2[on], point.keep(on), diagonal[on]
+            alive = [row for row, word in zip(alive, status, strict=True) if not word]
+            l2, point, diagonal = l2[on], point.keep(on), diagonal[on]
             memory = memory.map(lambda t, on=on: t[on])  # type: ignore[misc]
             progress.keep(on)
         new = _step(evaluator, point, diagonal, l2, memory)
@@ -132,16 +137,37 @@ def minimise(
 
 
 def _step(evaluator: Evaluator, point: Point, diagonal: Tensor, l2: Tensor, memory: Memory) -> Point:
-    direction = memory.direction(point.gradient, diagonal, l2)
-    slope = dot(point.gradient, direction)
+    (direction,) = evaluator.share.agreed(memory.direction(point.gradient, diagonal, l2))
+    (slope,) = evaluator.share.agreed(dot(point.gradient, direction))
     uphill = ~(slope < 0)
-    if bool(uphill.any()):  # rounding spoilt the memory: fall back on the preconditioned gradient
+    if holds(uphill.any()):  # rounding spoilt the memory: fall back on the preconditioned gradient
         plain = -_preconditioned(point.gradient, diagonal)
         direction = torch.where(uphill.view(-1, 1, 1), plain, direction)
         slope = dot(point.gradient, direction)
     line = evaluator.line(point, direction, l2)
     slack = SLACK * torch.finfo(evaluator.dtype).eps * point.value.abs()
-    return line.take(search(line, point.value, slope, slack, evaluator.patience))
+    return line.take(search(_Agreed(line, evaluator.share), point.value, slope, slack, evaluator.patience))
+
+
+class _Agreed:
+    """A line whose values are process 0's, so that the search takes the same turns everywhere."""
+
+    def __init__(self, line: Line, share: RowShare) -> None:
+        self.line, self.share, self.take = line, share, line.take
+
+    def value(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        value, slope = self.share.agreed(*self.line.value(t))
+        return value, slope
+
+
+def holds(condition: Tensor) -> bool:
+    """The only place besides `_status` where numbers decide what is done next."""
+    return bool(condition)
+
+
+def number(value: Tensor) -> float:
+    """The only place where they leave the device."""
+    return float(value)
 
 
 def search(line: Line, value: Tensor, slope: Tensor, slack: Tensor, patience: float) -> Tensor:
@@ -157,7 +183,7 @@ def search(line: Line, value: Tensor, slope: Tensor, slack: Tensor, patience: fl
         f, s = line.value(t)
         lower = f <= value + C1 * t * slope + slack
         done |= lower & (s.abs() <= patience * slope.abs())
-        if bool(done.all()):
+        if holds(done.all()):
             return t
         beyond = ~lower | (s > 0)
         secant = low - low_slope * (t - low) / (s - low_slope)

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from copy import copy
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -29,23 +28,28 @@ from torch import Tensor
 
 from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
+from probe.solve import cost, devices
 from probe.solve.basis import Basis
+from probe.solve.counted_classes import checked, present_classes, restricted, without_absent
 from probe.solve.inputs import FeatureRows, as_l2s, as_labels, as_weights
 from probe.solve.lbfgs import LbfgsResult, Memory, minimise
 from probe.solve.objective import BlockCrossEntropy, Evaluator, Resident, Streamed
 from probe.solve.solution import ABSENT_BIAS, LinearSolution
+from probe.solve.threads import threads_for
 
 __all__ = ["Basis", "LinearSolution", "LogisticSolver", "fit", "path"]
 
 TOL = 1e-7  # certified relative excess of the objective
 PATH_TOL = 1e-6  # along a path, where heads are compared by their validation scores
 MAX_ITER = 2000
-SMALL_PRODUCT = 50_000_000  # multiply-adds of one pass, some milliseconds of one core
 REMEMBERED = 32  # solutions kept to start others from
 FLOAT32_TOL = 1e-7  # what float32 passes can certify; below it, float64 takes over
 SHARED = 8  # values of l2 in one pass over the data, where a pass is what costs
 CLOSE = 2.0  # factor between neighbours of a path up to which following it beats sharing passes
 LOGIT_COPIES = 5  # N x K buffers that an evaluation holds: logits, their change, and three intermediate ones
+SAMPLED = 10  # one row in so many, at most, is solved first, where all of them must be streamed
+FEWEST_SAMPLED = 1_000  # rows of such a sample
+SAMPLE_TOL = 1e-3  # and how well it is solved: what is left is the sample's own error
 TANGENT_STEPS = 2.0  # steps of a path beyond which its tangent says less than its last point
 TANGENT_FACTOR = 30.0  # and factor between the l2 of two solutions beyond which the line between them does
 
@@ -104,20 +108,6 @@ def path(
     return solver.path(l2s, init=init, tol=tol, max_iter=max_iter, block=block, progress=progress)
 
 
-@contextmanager
-def threads_for(work: int) -> Iterator[None]:
-    """One thread for a small product (`work` multiply-adds), where waking the others costs more than they do.
-
-    On a busy machine it costs far more: a thread that is not scheduled keeps the rest waiting.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if work < SMALL_PRODUCT else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 class LogisticSolver:
     """One data set, ready to be solved for any l2; remembers what it solved and starts from there."""
 
@@ -136,24 +126,27 @@ class LogisticSolver:
         self.labels = as_labels(y, num_classes, self.features.shape[0])
         self.weight = as_weights(sample_weight, self.features.shape[0])
         self.basis = _fitting(basis, self.features)
+        if self.basis.features.source is self.features.source and self.basis.share == self.features.share:
+            self.features = self.basis.features  # which may be on the device already
+        self.features.hold_on(self.basis.device, self.basis.budget)
         self._use(adjustment or ClassAdjustment())
         self._related: list[tuple[float, Tensor]] = []  # like `_known`, under another adjustment
 
     def _use(self, adjustment: ClassAdjustment) -> None:
-        adjustment = _checked(adjustment, self.num_classes)
-        self.present = _present(self.labels, self.weight, adjustment, self.num_classes)
-        weight = _without_absent(self.weight, self.labels, self.present, self.num_classes)
+        self._adjustment = adjustment = checked(adjustment, self.num_classes)
+        self.present = present_classes(self.labels, self.weight, adjustment, self.num_classes)
+        weight = without_absent(self.weight, self.labels, self.present, self.num_classes)
         position = torch.zeros(self.num_classes, dtype=torch.int64)
         position[self.present] = torch.arange(len(self.present))
-        device = self.basis.device
-        loss = partial(
-            BlockCrossEntropy,
-            position[self.labels].to(device),
-            _restricted(adjustment, self.present),
-            None if weight is None else weight.to(device),
-        )
-        self._judge = Streamed(self.basis, self.features, loss(torch.float64))
-        self._loss = loss(self.basis.dtype)
+        mine = self.features.share.mine
+
+        def loss(device: torch.device, dtype: torch.dtype) -> BlockCrossEntropy:
+            targets = position[mine(self.labels)].to(device)
+            own = None if weight is None else mine(weight).to(dtype).to(device)
+            return BlockCrossEntropy(targets, restricted(adjustment, self.present), own, dtype)
+
+        self._judge = self._streamed(loss(self.basis.home, torch.float64))
+        self._loss = loss(self.basis.device, self.basis.dtype)
         self._known: list[tuple[float, Tensor]] = []  # (log l2, theta) of what was solved
         self._memory = Memory()
 
@@ -207,16 +200,19 @@ class LogisticSolver:
     ) -> list[LinearSolution]:
         """Some values in one pass."""
         values = as_l2s(l2s)
-        l2 = torch.tensor(values, dtype=torch.float64, device=self.basis.device)
+        l2 = torch.tensor(values, dtype=torch.float64, device=self.basis.home)
+        fast = self._evaluator(len(values))
+        if isinstance(fast, Streamed) and init is None and not (self._known or self._related):
+            self._learn_from_some(max(values))
         theta = torch.stack([self._start(value, init) for value in values])
         memory = self._memory.map(lambda t: t[-1:].expand(len(values), -1, -1))
-        fast = self._evaluator(len(values))
         # half of it in float32, so that the judge, who sees float64, has nothing left to do in most cases
         goal = tol if fast.dtype == torch.float64 else max(tol, FLOAT32_TOL) / 2
         spent = [0] * len(values)
         stages: list[tuple[Evaluator, float]] = [(fast, goal), (self._judge, tol)]
+        work = self.features.share.most * self.basis.rank * len(self.present)
         for evaluator, target in stages if judged else stages[:1]:
-            with threads_for(self.features.shape[0] * self.basis.rank * len(self.present)):
+            with threads_for(work), devices.tf32(self.basis.tf32):
                 outcomes, memory = minimise(
                     evaluator,
                     self.basis.spectrum,
@@ -225,6 +221,7 @@ class LogisticSolver:
                     tol=target,
                     max_iter=max_iter - max(spent),
                     memory=memory,
+                    watch=cost.gap_watch(),
                 )
             theta = torch.stack([o.theta for o in outcomes])
             spent = [n + o.iterations for n, o in zip(spent, outcomes, strict=True)]
@@ -238,14 +235,46 @@ class LogisticSolver:
         return 1 if close or (self.basis.device.type == "cpu" and self._resident(1)) else SHARED
 
     def _resident(self, heads: int) -> bool:
-        n = self.features.shape[0]
         columns = self.basis.rank + LOGIT_COPIES * heads * len(self.present)
-        return n * columns * self.basis.dtype.itemsize <= self.basis.budget
+        bytes_needed = self.features.share.most * columns * self.basis.dtype.itemsize
+        return self.basis.device == self.basis.home and bytes_needed <= self.basis.budget
 
     def _evaluator(self, heads: int) -> Evaluator:
         if self._resident(heads):
-            return Resident(self._rotated, self._loss)
-        return Streamed(self.basis, self.features, self._loss)
+            return Resident(self._rotated, self._loss, self.features.share)
+        cost.start(cost.of(self.features, len(self.present), heads))
+        return self._streamed(self._loss)
+
+    def _streamed(self, loss: BlockCrossEntropy) -> Streamed:
+        return Streamed(self.basis, self.features, loss, cost.one_pass)
+
+    def _learn_from_some(self, l2: float) -> None:
+        """Begin where a tenth of the rows (fewer, if these do not fit) would end: their passes cost a tenth.
+
+        The loss of a tenth is a tenth, so l2 is too. Start and curvature carry over; the certificate is of
+        all rows, as without.
+        """
+        n, share = self.features.shape[0], self.features.share
+        each = (self.basis.rank + LOGIT_COPIES * len(self.present)) * self.basis.dtype.itemsize
+        stride = max(SAMPLED, -(-n * each // (min(cost.SAMPLE, self.basis.budget) * share.size + 1)))
+        if self.basis.rank < self.features.shape[1] or n < FEWEST_SAMPLED * stride:
+            return
+        rows = torch.arange(0, n, stride)
+        if not set(self.present.tolist()) <= set(self.labels[rows].tolist()):
+            return  # a class of which the sample knows nothing would have to be found by everyone
+        weight = None if self.weight is None else self.weight[rows]
+        few = LogisticSolver(
+            _rows_of(self.features.source, rows),
+            self.labels[rows],
+            self.num_classes,
+            adjustment=self._adjustment,
+            sample_weight=weight,
+            basis=self.basis,
+        )
+        if few._resident(1) and torch.equal(few.present, self.present):
+            few.solve([l2 / stride], tol=SAMPLE_TOL, max_iter=MAX_ITER, judged=False)
+            self._known = [(math.log(l2), few._known[-1][1])]
+            self._memory = Memory([(step, stride * change) for step, change in few._memory.pairs])
 
     @cached_property
     def _rotated(self) -> Tensor:
@@ -263,7 +292,7 @@ class LogisticSolver:
         known = [sorted(some, key=lambda known: abs(known[0] - here))[:2] for some in both]
         if not any(known):
             shape = (len(self.present), self.basis.rank + 1)
-            return torch.zeros(shape, dtype=torch.float64, device=self.basis.device)
+            return torch.zeros(shape, dtype=torch.float64, device=self.basis.home)
         near = min((some for some in known if some), key=lambda some: abs(some[0][0] - here))
         first, theta = near[0]
         if len(near) == 2 and near[1][0] != first:
@@ -280,9 +309,9 @@ class LogisticSolver:
         bias = free.new_full((self.num_classes,), ABSENT_BIAS)
         weight[self.present] = inner
         bias[self.present] = free - free.mean()
-        dtype = self.features.dtype
+        weight, bias = (t.to(self.features.dtype).to(self.features.device) for t in (weight, bias))
         return LinearSolution(
-            weight.to(dtype), bias.to(dtype), l2, outcome.value, outcome.gap, iterations, outcome.status
+            weight, bias, l2, outcome.value, outcome.gap, iterations, outcome.status, self.basis.device
         )
 
 
@@ -295,55 +324,10 @@ def _fitting(basis: Basis | None, features: FeatureRows) -> Basis:
     if features.source is not basis.features.source:
         features.refuse_non_finite()
     if basis.rank < features.shape[1] and basis.rotated(features) is None:
-        return Basis(features.source, device=basis.device, budget=basis.budget)
+        return Basis(features.source, device=basis.device, budget=basis.budget, tf32=basis.tf32)
     return basis
 
 
-def _checked(adjustment: ClassAdjustment, num_classes: int) -> ClassAdjustment:
-    k = num_classes
-    for name, shapes in (("scale", [(k,)]), ("shift", [(k,), (k, k)]), ("weight", [(k,)])):
-        value = getattr(adjustment, name)
-        if value is not None and tuple(value.shape) not in shapes:
-            raise UserError(
-                f"adjustment.{name} has shape {tuple(value.shape)}, {k} classes need {shapes[-1]}"
-            )
-    scale, weight = adjustment.scale, adjustment.weight
-    if scale is not None and not bool(((scale > 0) & scale.isfinite()).all()):
-        raise UserError("adjustment.scale must be finite and positive for every class")
-    if weight is not None and not bool(((weight >= 0) & weight.isfinite()).all()):
-        raise UserError("adjustment.weight must be finite and not negative for any class")
-    return adjustment
-
-
-def _present(labels: Tensor, weight: Tensor | None, adjustment: ClassAdjustment, num_classes: int) -> Tensor:
-    """Classes with a sample that counts."""
-    count = torch.bincount(labels, weights=weight, minlength=num_classes).double()
-    if adjustment.weight is not None:
-        count = count * adjustment.weight.to(count)
-    present = (count > 0).nonzero().flatten()
-    if len(present) < 2:
-        raise UserError(
-            f"{len(present)} of {num_classes} classes have samples: a classifier needs at least two"
-        )
-    return present
-
-
-def _without_absent(
-    weight: Tensor | None, labels: Tensor, present: Tensor, num_classes: int
-) -> Tensor | None:
-    """Samples of a class that does not count weigh nothing, even if the class exists in the labels."""
-    counted = torch.zeros(num_classes, dtype=torch.bool)
-    counted[present] = True
-    if bool(counted[labels].all()):
-        return weight
-    return counted[labels].double() * (1.0 if weight is None else weight)
-
-
-def _restricted(adjustment: ClassAdjustment, present: Tensor) -> ClassAdjustment:
-    def part(t: Tensor | None) -> Tensor | None:
-        return None if t is None else t.cpu()[present]
-
-    shift = part(adjustment.shift)
-    if shift is not None and shift.ndim == 2:
-        shift = shift[:, present]
-    return ClassAdjustment(part(adjustment.scale), shift, part(adjustment.weight))
+def _rows_of(source: Any, rows: Tensor) -> Any:
+    """Some rows: a view where the matrix is on disk, else a copy."""
+    return source.view(rows) if hasattr(source, "stored_blocks") else source[rows]

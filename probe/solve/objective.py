@@ -14,6 +14,7 @@ evaluation and never holds N x K numbers; it is also the float64 evaluator that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +22,9 @@ import torch
 from torch import Tensor
 
 from probe.core.adjustment import ClassAdjustment
+from probe.core.row_share import RowShare
 from probe.solve.basis import Basis, rows_at_once
+from probe.solve.devices import exact_sum
 from probe.solve.inputs import FeatureRows
 
 # Logits further below the largest than this are set to it: exp(-60) and exp(-300) add nothing to a sum, and
@@ -79,11 +82,7 @@ class BlockCrossEntropy:
         if self.weight is not None:
             for term in (losses, residual, curvature):
                 term *= self.weight[part]
-        return (
-            losses.sum(dim=(1, 2), dtype=torch.float64),
-            residual,
-            curvature.sum(dim=2, dtype=torch.float64),
-        )
+        return exact_sum(losses, (1, 2)), residual, exact_sum(curvature, 2)
 
 
 @dataclass
@@ -118,6 +117,7 @@ class Evaluator(Protocol):
     """f and its gradient for B problems at once, in one precision."""
 
     dtype: torch.dtype
+    share: RowShare  # of the rows: what is summed over them is summed over processes
     patience: float  # c2 of the curvature condition: how exact a line search is worth its price
 
     def at(self, theta: Tensor, l2: Tensor) -> Point:
@@ -144,8 +144,8 @@ class Resident:
 
     patience = 0.4  # another value costs N x K operations, against N x D x K for the products
 
-    def __init__(self, rows: Tensor, loss: BlockCrossEntropy) -> None:
-        self.rows, self.loss = rows, loss
+    def __init__(self, rows: Tensor, loss: BlockCrossEntropy, share: RowShare) -> None:
+        self.rows, self.loss, self.share = rows, loss, share
         self.dtype = rows.dtype
 
     def at(self, theta: Tensor, l2: Tensor) -> Point:
@@ -161,14 +161,15 @@ class Resident:
 
     def _point(self, theta: Tensor, logits: Tensor, l2: Tensor) -> Point:
         sums, residual, curvature = self.loss(logits)
-        return self.finish(theta, logits, l2, sums, residual, curvature)
+        return self.finish(theta, logits, l2, self.share.total(sums)[0], residual, curvature)
 
     def finish(
         self, theta: Tensor, logits: Tensor, l2: Tensor, sums: Tensor, residual: Tensor, curvature: Tensor
     ) -> Point:
-        """The point of these coordinates and logits, whose loss is known: one backward product."""
+        """The point of these coordinates and logits; the loss of all rows is known: one backward product."""
         amount, gradient = penalty(theta, l2)
-        gradient += (residual.flatten(0, 1) @ self.rows).view_as(theta)
+        backward, curvature = self.share.total((residual.flatten(0, 1) @ self.rows).view_as(theta), curvature)
+        gradient += backward
         return Point(theta, sums + amount, gradient, curvature, logits)
 
 
@@ -183,9 +184,9 @@ class _LogitLine:
     def value(self, t: Tensor) -> tuple[Tensor, Tensor]:
         assert self.point.logits is not None
         self.logits = self.point.logits + self.change * t.to(self.change).view(-1, 1, 1)
-        self.terms = self.evaluator.loss(self.logits)
-        sums, residual, _ = self.terms
-        slope = dot(residual, self.change)
+        sums, residual, curvature = self.evaluator.loss(self.logits)
+        sums, slope = self.evaluator.share.total(sums, dot(residual, self.change))
+        self.terms = sums, residual, curvature
         amount = 0.5 * self.l2 * (self.square + t * (2 * self.cross + t * self.length))
         return sums + amount, slope + self.l2 * (self.cross + t * self.length)
 
@@ -195,39 +196,53 @@ class _LogitLine:
 
 
 class Streamed:
-    """Blocks of the features as they were given; the head is rotated instead of the rows."""
+    """Blocks of the features as they were given; the head is rotated instead of the rows.
+
+    Blocks are worked on where the loss is, theta and all sums are where float64 is.
+    """
 
     patience = 0.9  # every value is a pass over the data
 
-    def __init__(self, basis: Basis, features: FeatureRows, loss: BlockCrossEntropy) -> None:
-        self.basis, self.features, self.loss = basis, features, loss
-        self.dtype = loss.dtype
+    def __init__(
+        self, basis: Basis, features: FeatureRows, loss: BlockCrossEntropy, on_pass: Callable[[], object]
+    ) -> None:
+        self.basis, self.features, self.loss, self.on_pass = basis, features, loss, on_pass
+        self.dtype, self.device, self.share = loss.dtype, loss.targets.device, features.share
+        self.mean = basis.mean.to(self.dtype).to(self.device)
+        self.vectors = None if basis.vectors is None else basis.vectors.to(self.dtype)
 
     def at(self, theta: Tensor, l2: Tensor) -> Point:
         b, k, r = theta.shape
-        mean = self.basis.mean.to(self.dtype)
-        vectors = None if self.basis.vectors is None else self.basis.vectors.to(self.dtype)
         inner, bias = theta[..., :-1].reshape(b * k, r - 1), theta[..., -1].reshape(b * k)
-        weight = inner if vectors is None else inner @ vectors.T
-        value = torch.zeros(b, dtype=torch.float64, device=theta.device)
-        curvature = torch.zeros(b, k, dtype=torch.float64, device=theta.device)
-        outer = torch.zeros(weight.shape, dtype=torch.float64, device=theta.device)
-        slopes = torch.zeros(b * k, dtype=torch.float64, device=theta.device)
-        rows = rows_at_once(len(mean) + 3 * b * k, theta.device)
-        for start, block in self.features.blocks(rows, self.dtype, theta.device):
-            centred = block - mean
-            logits = torch.addmm(bias[:, None], weight, centred.T).view(b, k, -1)
-            sums, residual, bends = self.loss(logits, start)
-            flat = residual.flatten(0, 1)
-            value += sums
-            curvature += bends
-            outer += flat @ centred
-            slopes += flat.sum(dim=1, dtype=torch.float64)
+        weight = inner if self.vectors is None else inner @ self.vectors.T
+        value, curvature, outer, slopes = self._pass(weight.to(self.device), bias.to(self.device), b)
+        self.on_pass()
         amount, gradient = penalty(theta, l2)
         inward = outer if self.basis.vectors is None else outer @ self.basis.vectors
         gradient[..., :-1] += inward.view(b, k, r - 1).to(self.dtype)
         gradient[..., -1] += slopes.view(b, k).to(self.dtype)
         return Point(theta, value + amount, gradient, curvature)
+
+    def _pass(self, weight: Tensor, bias: Tensor, b: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Loss (B), curvature (B x K), gradient of weights (BK x D) and of biases (BK), over all rows."""
+        k = len(weight) // b
+        home = self.basis.home
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64, device=home)
+
+        value, curvature, outer, slopes = zeros(b), zeros(b, k), zeros(*weight.shape), zeros(b * k)
+        rows = rows_at_once(len(self.mean) + 3 * b * k, self.device)
+        for start, centred in self.features.centred(self.mean, rows):
+            logits = torch.addmm(bias[:, None], weight, centred.T).view(b, k, -1)
+            sums, residual, bends = self.loss(logits, start)
+            flat = residual.flatten(0, 1)
+            value += sums.to(home)
+            curvature += bends.to(home)
+            outer += (flat @ centred).to(home)
+            slopes += exact_sum(flat, 1).to(home)
+        value, curvature, outer, slopes = self.share.total(value, curvature, outer, slopes)
+        return value, curvature, outer, slopes
 
     def line(self, point: Point, direction: Tensor, l2: Tensor) -> Line:
         return _PassLine(self, point, direction, l2)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from probe.core.row_share import RowShare
 from probe.errors import UserError
 
 # (logits n x K, labels n, weights n), block by block: as often as it is called, the same rows
@@ -19,14 +20,19 @@ SHORTEST = 1e-8  # part of a Newton step below which rounding, not the step, is 
 COLDEST, HOTTEST = 1e-3, 1e3  # temperatures; a head without an error has no finite one
 
 
-def class_scales(blocks: Blocks, num_classes: int, *, pull: float) -> Tensor:
+def class_scales(blocks: Blocks, num_classes: int, *, pull: float, share: RowShare | None = None) -> Tensor:
     """K scales f that minimise  sum_i v_i CE(f z_i, y_i) / sum_i v_i  +  pull / (2 K) |f - 1|^2.
 
     Newton's method, each step halved until the objective falls: strictly convex for pull > 0, which also
-    keeps the scales finite where the logits separate the classes. In float64.
+    keeps the scales finite where the logits separate the classes. In float64. With a `share`, the blocks are
+    this process's rows.
     """
     scales = torch.ones(num_classes, dtype=torch.float64)
-    value, gradient, curvature = _scaled_cross_entropy(blocks, scales, pull)
+
+    def at(scales: Tensor) -> tuple[float, Tensor, Tensor]:
+        return _scaled_cross_entropy(blocks, scales, pull, share)
+
+    value, gradient, curvature = at(scales)
     for _ in range(MAX_STEPS):
         step = torch.linalg.solve(curvature, -gradient)
         decrement = -float(gradient @ step)
@@ -34,7 +40,7 @@ def class_scales(blocks: Blocks, num_classes: int, *, pull: float) -> Tensor:
             return scales
         length = 1.0
         while length > SHORTEST:
-            new = _scaled_cross_entropy(blocks, scales + length * step, pull)
+            new = at(scales + length * step)
             if new[0] <= value - 1e-4 * length * decrement:
                 break
             length /= 2
@@ -44,24 +50,29 @@ def class_scales(blocks: Blocks, num_classes: int, *, pull: float) -> Tensor:
     raise UserError(f"the classes' scales did not settle in {MAX_STEPS} steps: give a larger pull")
 
 
-def _scaled_cross_entropy(blocks: Blocks, scales: Tensor, pull: float) -> tuple[float, Tensor, Tensor]:
+def _scaled_cross_entropy(
+    blocks: Blocks, scales: Tensor, pull: float, share: RowShare | None = None
+) -> tuple[float, Tensor, Tensor]:
     """Value, gradient (K) and curvature (K x K). With q = p z elementwise, the curvature of a row is
     diag(p z^2) - q q^T."""
     k = len(scales)
-    value, mass = 0.0, 0.0
+    sums = torch.zeros(2, dtype=torch.float64)  # the loss, and the rows' weights
     gradient, diagonal = torch.zeros(k, dtype=torch.float64), torch.zeros(k, dtype=torch.float64)
     outer = torch.zeros(k, k, dtype=torch.float64)
     for logits, labels, weight in blocks():
         z, v = logits.double(), weight.double()
         log_p = F.log_softmax(z * scales, dim=1)
         p = log_p.exp()
-        value -= float(v @ log_p.gather(1, labels.unsqueeze(1)).squeeze(1))
-        mass += float(v.sum())
+        sums[0] -= v @ log_p.gather(1, labels.unsqueeze(1)).squeeze(1)
+        sums[1] += v.sum()
         error = p.scatter_add(1, labels.unsqueeze(1), p.new_full((len(p), 1), -1.0))
         gradient += v @ (error * z)
         diagonal += v @ (p * z.square())
         q = p * z
         outer += (v.unsqueeze(1) * q).T @ q
+    if share is not None:
+        sums, gradient, diagonal, outer = share.total(sums, gradient, diagonal, outer)
+    value, mass = sums.tolist()
     away = scales - 1
     curvature = (torch.diag(diagonal) - outer) / mass + pull / k * torch.eye(k, dtype=torch.float64)
     return value / mass + pull / (2 * k) * float(away @ away), gradient / mass + pull / k * away, curvature

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from probe.core.adjustment import ClassAdjustment
 from probe.solve.basis import eigh
+from probe.solve.devices import CPU, exact_home
 from probe.solve.inputs import BLOCK, FeatureRows, as_l2s, as_labels, as_weights
 from probe.solve.solution import linear_logits
 
@@ -33,10 +34,11 @@ class RidgeHead:
     weight: Tensor  # K x D
     bias: Tensor  # K
     l2: float
+    device: torch.device = CPU  # where its scores are computed
 
     def logits(self, X: Any) -> Tensor:
         """N x K scores of N x D features."""
-        return linear_logits(X, self.weight, self.bias)
+        return linear_logits(X, self.weight, self.bias, self.device)
 
 
 class Ridge:
@@ -53,25 +55,31 @@ class Ridge:
         *,
         adjustment: ClassAdjustment | None = None,
         sample_weight: Any = None,
+        device: torch.device | str | None = None,
     ) -> None:
         features = FeatureRows(X)
         features.refuse_non_finite()
         n, dim = features.shape
-        labels = as_labels(y, num_classes, n)
-        weight = as_weights(sample_weight, n)
-        weight = torch.ones(n, dtype=torch.float64) if weight is None else weight
+        self.device = features.device if device is None else torch.device(device)
+        home = exact_home(self.device)
+        labels = as_labels(y, num_classes, n, device=home)
+        weight = as_weights(sample_weight, n, device=home)
+        weight = torch.ones(n, dtype=torch.float64, device=home) if weight is None else weight
         if adjustment is not None and adjustment.weight is not None:
             weight = weight * adjustment.weight.to(weight)[labels]
-        self.dtype = features.dtype
-        self.prior = torch.bincount(labels, weight, minlength=num_classes) / weight.sum()
-        self.mean = _weighted_sum(features, weight[:, None])[0] / weight.sum()
-        gram, cross = torch.zeros(dim, dim).double(), torch.zeros(num_classes, dim).double()
-        for start, block in features.blocks(BLOCK, torch.float64, torch.device("cpu")):
+        self.dtype, self.origin = features.dtype, features.device
+        self.prior = weight.new_zeros(num_classes).index_add(0, labels, weight) / weight.sum()
+        own, own_labels = features.share.mine(weight), features.share.mine(labels)
+        self.mean = _weighted_sum(features, own) / weight.sum()
+        gram = torch.zeros(dim, dim, dtype=torch.float64, device=home)
+        cross = torch.zeros(num_classes, dim, dtype=torch.float64, device=home)
+        for start, block in features.blocks(BLOCK, torch.float64, home):
             here = slice(start, start + len(block))
-            centred, targets = block - self.mean, F.one_hot(labels[here], num_classes) - self.prior
-            gram.addmm_((weight[here, None] * centred).T, centred)
-            cross.addmm_((weight[here, None] * targets).T, centred)
-        spectrum, self.vectors = eigh(gram)
+            centred, targets = block - self.mean, F.one_hot(own_labels[here], num_classes) - self.prior
+            gram.addmm_((own[here, None] * centred).T, centred)
+            cross.addmm_((own[here, None] * targets).T, centred)
+        gram, cross = features.share.total(gram, cross)
+        spectrum, self.vectors = features.share.agreed(*eigh(gram))
         self.spectrum, self.rotated = spectrum.clamp(min=0), cross @ self.vectors
 
     def path(self, l2s: Sequence[float]) -> list[RidgeHead]:
@@ -79,12 +87,14 @@ class Ridge:
         heads = []
         for l2 in as_l2s(l2s):
             w = (self.rotated / (self.spectrum + l2)) @ self.vectors.T
-            heads.append(RidgeHead(w.to(self.dtype), (self.prior - w @ self.mean).to(self.dtype), l2))
+            weight, bias = (t.to(self.origin).to(self.dtype) for t in (w, self.prior - w @ self.mean))
+            heads.append(RidgeHead(weight, bias, l2, self.device))
         return heads
 
 
 def _weighted_sum(features: FeatureRows, weight: Tensor) -> Tensor:
-    total = torch.zeros(weight.shape[1], features.shape[1]).double()
-    for start, block in features.blocks(BLOCK, torch.float64, torch.device("cpu")):
-        total.addmm_(weight[start : start + len(block)].T, block)
-    return total
+    """D: the sum of all rows, each times its weight."""
+    total = torch.zeros(features.shape[1], dtype=torch.float64, device=weight.device)
+    for start, block in features.blocks(BLOCK, torch.float64, weight.device):
+        total.addmv_(block.T, weight[start : start + len(block)])
+    return features.share.total(total)[0]

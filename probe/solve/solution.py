@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from probe.solve.devices import CPU, exact_home
 from probe.solve.inputs import BLOCK, FeatureRows
 
 ABSENT_BIAS = -1e9  # of a class with no sample: its exact bias is -inf, which would turn into NaN later
@@ -24,6 +25,7 @@ class LinearSolution:
     gap: float  # certified bound of objective - optimum
     iterations: int
     status: str  # "converged", or why it ended before: "stalled" (precision exhausted), "iterations" (limit)
+    device: torch.device = CPU  # where it was solved, and where its scores are computed
 
     @property
     def converged(self) -> bool:
@@ -32,10 +34,19 @@ class LinearSolution:
 
     def logits(self, X: Any) -> Tensor:
         """N x K scores of N x D features, on the CPU."""
-        return linear_logits(X, self.weight, self.bias)
+        return linear_logits(X, self.weight, self.bias, self.device)
 
 
-def linear_logits(X: Any, weight: Tensor, bias: Tensor) -> Tensor:
-    """X Wᵀ + b (N x K) on the CPU, computed block by block; W is K x D and b has K numbers."""
-    blocks = FeatureRows(X).blocks(BLOCK, weight.dtype, weight.device)
-    return torch.cat([torch.addmm(bias, block, weight.T).cpu() for _, block in blocks])
+def linear_logits(X: Any, weight: Tensor, bias: Tensor, device: torch.device = CPU) -> Tensor:
+    """X Wᵀ + b (N x K) on the CPU, computed block by block on `device`; W is K x D and b has K numbers.
+
+    Inside `collectives.together()` each process computes its rows, and all get the whole.
+    """
+    rows = FeatureRows(X)
+    if exact_home(device) != device and weight.dtype == torch.float64:
+        device = exact_home(device)
+    weight, bias = weight.to(device), bias.to(device)
+    scores = torch.empty(rows.share.stop - rows.share.start, len(weight), dtype=weight.dtype)
+    for start, block in rows.blocks(BLOCK, weight.dtype, device):
+        scores[start : start + len(block)] = torch.addmm(bias, block, weight.T).cpu()
+    return rows.share.joined(scores)

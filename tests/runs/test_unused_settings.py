@@ -8,7 +8,6 @@ from probe.cli import main
 from probe.errors import UserError
 from probe.runs import run, unused_settings
 from probe.runs.strategy import choose
-from probe.train.parallel import launch
 
 TRAINED = {"solver": "sgd", "method": "erm"}
 TUNED = {"finetune": True, "method": "erm"}
@@ -118,20 +117,6 @@ def test_a_parameter_alone_is_one_of_the_default_method():
         run.check(choose(recipe.build(recipe.override({}, ["method.rho=0.05"]))))
 
 
-def test_what_several_processes_do_for_an_exact_solve_is_said_and_not_refused(monkeypatch):
-    monkeypatch.setattr("probe.train.parallel.launch._on_cpus", lambda world, command: 0)
-    for name in ("WORLD_SIZE", "OMP_NUM_THREADS", launch.ASKED):  # which a launch sets
-        monkeypatch.setenv(name, "1")
-        monkeypatch.delenv(name)
-    said = CliRunner().invoke(main, ["run", "--gpus", "2"])
-    assert said.exit_code == 0
-    assert "the 2 processes share the extraction of features" in said.stderr
-    assert "solver lbfgs is no faster" in said.stderr
-    for words in (["--finetune"], ["--solver", "sgd"]):
-        trained = CliRunner().invoke(main, ["run", "--gpus", "2", *words])
-        assert (trained.exit_code, trained.stderr) == (0, "")
-
-
 def test_too_many_processes_are_one_line_without_a_note_before_it():
     refused = CliRunner().invoke(main, ["run", "--gpus", "1000000"])
     assert refused.exit_code == 2
@@ -163,10 +148,3 @@ def test_checks_of_method_and_settings_are_told_together():
         unknown = recipe.build({"method": method, "train": train, "solver": {"name": "sgd", "k": 5}})
         with pytest.raises(UserError, match=rf"2 mistakes: .*{mistake}.*solver.k=5"):
             run.check(choose(unknown))
-
-
-def test_only_several_processes_are_told_what_they_share():
-    plain, trained = recipe.build({}), recipe.build({"solver": "sgd"})
-    assert unused_settings.processes_remark(plain, 1) is None
-    assert "2 processes" in unused_settings.processes_remark(plain, 2)
-    assert unused_settings.processes_remark(trained, 2) is None

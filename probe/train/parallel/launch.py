@@ -56,11 +56,8 @@ def check_world() -> None:
         raise UserError(f"{asked} processes were asked for, but {found} were started")
 
 
-def launch(world: World, words: Sequence[str], *, note: str | None = None) -> int:
-    """Run `probe WORDS...` on every process of `world`; returns the exit code.
-
-    The `note` is said once it is clear that they can be started: what is refused is one line.
-    """
+def launch(world: World, words: Sequence[str]) -> int:
+    """Run `probe WORDS...` on every process of `world`; returns the exit code."""
     import torch
 
     gpus = torch.cuda.device_count()
@@ -73,8 +70,6 @@ def launch(world: World, words: Sequence[str], *, note: str | None = None) -> in
         )
     if world.config is not None:  # Accelerate's launcher would need many lines to say what is wrong with it
         fsdp_config.check_file(world.config, world.total)
-    if note is not None:
-        print(note, file=sys.stderr, flush=True)
     os.environ[ASKED] = str(world.total)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // world.processes)))
     command = ["-m", "probe.cli", *words]
