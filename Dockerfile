@@ -2,7 +2,7 @@
 #
 #   docker build -t mr2-probe .
 #   docker build -t mr2-probe --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 .
-#   docker run --rm -v "$PWD":/work mr2-probe run --data /work/my-images          (with --gpus all for CUDA)
+#   docker run --rm -v "$PWD":/data mr2-probe run --data /data/my-images          (with --gpus all for CUDA)
 
 FROM python:3.12-slim AS build
 WORKDIR /source
@@ -19,7 +19,7 @@ COPY --from=build /wheels /wheels
 RUN pip install --no-cache-dir /wheels/*.whl && rm -r /wheels
 RUN useradd --create-home probe
 USER probe
-WORKDIR /work
+WORKDIR /data
 ENV PROBE_CACHE=/home/probe/cache
 ENTRYPOINT ["probe"]
 CMD ["--help"]
