@@ -181,6 +181,7 @@ READERS = {
     ("checkpoint.py", "path.open"): "to flush what was just written",
     ("parquet_reader.py", "path.open"): "by place, after the state of the file was compared",
     ("tar_shards.py", "path.open"): "by place, after `reading.regular` or the state of the file was compared",
+    ("threads.py", "read_text"): "the kernel's quota of this process",
     ("predict.py", "path.open"): "written, not read",
     ("path_tables.py", "path.open"): "its first line, after `reading.regular`",
     ("safe_parquet.py", "pq.ParquetFile"): "after `reading.regular`, within limits",
