@@ -13,7 +13,7 @@ STATIC = Path("probe", "report", "html", "static")
 NOTICE = """\
 vega.js holds Vega, Vega-Lite and vega-embed, bundled by vl-convert {version}.
 
-Copyright (c) 2015-2025, University of Washington Interactive Data Lab. All rights reserved.
+Copyright (c) 2015-2023, University of Washington Interactive Data Lab. All rights reserved.
 
 Redistribution and use in source and binary forms, with or without modification, are permitted
 provided that the following conditions are met:
