@@ -40,7 +40,8 @@ from probe.runs import (
 )
 from probe.runs.experiment import Experiment
 from probe.runs.folder import RunFolder
-from probe.runs.inputs import RunInputs, gather, load_data, pose
+from probe.runs.inputs import RunInputs, gather, load_data
+from probe.runs.posing import pose
 from probe.runs.reference import ERM, PROBE, SAME, TrainedRun
 from probe.runs.strategy import Strategy, choose, solve
 from probe.system.safe_text import printable
