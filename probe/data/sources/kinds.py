@@ -94,7 +94,7 @@ def _check_folders(root: Path) -> None:
     files = sorted(_files(root, "", 1))
     held = f"{len(files):,} files, such as {files[0]}" if files else "nothing"
     raise UserError(
-        f"{root} has no labelled images (it holds {held}); a data set has train/ and test/ with class folders "
+        f"{root} has no labelled images (it holds {held}); give train/ and test/ with class folders "
         f"in them, class folders alone, a table or shards ({', '.join(BY_SUFFIX)}, not compressed), or a "
         "metadata.csv with labels"
     )
