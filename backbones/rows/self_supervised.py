@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from backbones.preprocess import Preprocessing
 from backbones.rows import timm_row
-from backbones.sources import Hub, Url
-from backbones.spec import TIMM_FILES, Spec
+from backbones.sources import Url
+from backbones.spec import Spec
 
 # MAE and DINOv2 evaluate at 256 -> 224, bicubic (util/datasets.py and dinov2/data/transforms.py of the
 # authors); timm's own numbers for the same weights differ. MoCo: main_lincls.py, torchvision's bilinear.
@@ -14,15 +14,12 @@ BILINEAR_256 = Preprocessing(size=224, resize=256, interpolation="bilinear")
 
 
 def _mae(name: str, architecture: str, dim: int) -> Spec:
-    return Spec(
+    return timm_row(
         name,
-        "timm",
         architecture,
-        Hub(f"timm/{architecture}", TIMM_FILES),
-        taps={"pooled": dim},
-        size=224,
-        licence="cc-by-nc-4.0",
-        note="class token, no masking; standardised before probing",
+        dim,
+        "cc-by-nc-4.0",
+        "class token, no masking; standardised before probing",
         preprocessing=BICUBIC_256,
         standardise=True,  # MAE's linear probe puts a BatchNorm without affine before the classifier (A.1)
         ignored=("decoder", "mask_token"),
@@ -30,44 +27,24 @@ def _mae(name: str, architecture: str, dim: int) -> Spec:
 
 
 def _dinov2(name: str, architecture: str, dim: int) -> Spec:
-    return Spec(
-        name,
-        "timm",
-        architecture,
-        Hub(f"timm/{architecture}", TIMM_FILES),
-        taps={"pooled": dim},
-        size=224,
-        licence="apache-2.0",
-        note="class token; position embedding resampled from 518 pixels",
-        preprocessing=BICUBIC_256,
-        ignored=("mask_token",),
-    )
-
-
-def _dinov3(name: str, architecture: str, dim: int, size: int, taps: tuple[str, ...], note: str) -> Spec:
-    return Spec(
-        name,
-        "timm",
-        architecture,
-        Hub(f"timm/{architecture}", TIMM_FILES),
-        taps=dict.fromkeys(taps, dim),
-        size=size,
-        licence="dinov3-license",
-        note=note,
+    note = "class token; position embedding resampled from 518 pixels"
+    return timm_row(
+        name, architecture, dim, "apache-2.0", note, preprocessing=BICUBIC_256, ignored=("mask_token",)
     )
 
 
 def _dinov3_vit(letter: str, size: str, dim: int) -> Spec:
     # The authors probe the class token; timm's own pooling is the mean of the patches.
-    architecture = f"vit_{size}_patch16_dinov3.lvd1689m"
-    return _dinov3(f"dinov3-vit-{letter}16", architecture, dim, 256, ("cls", "pooled"), "LVD-1689M")
+    name, architecture = f"dinov3-vit-{letter}16", f"vit_{size}_patch16_dinov3.lvd1689m"
+    return timm_row(name, architecture, dim, DINOV3, "LVD-1689M", size=256, taps=("cls", "pooled"))
 
 
 def _dinov3_convnext(size: str, dim: int) -> Spec:
-    architecture = f"convnext_{size}.dinov3_lvd1689m"
-    return _dinov3(f"dinov3-convnext-{size}", architecture, dim, 224, ("pooled",), "distilled, LVD-1689M")
+    name, architecture = f"dinov3-convnext-{size}", f"convnext_{size}.dinov3_lvd1689m"
+    return timm_row(name, architecture, dim, DINOV3, "distilled, LVD-1689M")
 
 
+DINOV3 = "dinov3-license"
 CLASS_TOKEN = "class token; ImageNet-1k without labels"
 FIRST = (
     _mae("mae-vit-b16", "vit_base_patch16_224.mae", 768),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -14,34 +13,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-import backbones
-from probe import methods
 from probe.core.scaling import Scaling
-from probe.data import Dataset, attribute
+from probe.data import Dataset
 from probe.errors import UserError
 from probe.heads import Head, export
 from probe.heads.fitted import FittedHead
 from probe.losses.base import Loss
 from probe.recipe import MethodConfig, Recipe
-from probe.recipe.train_settings import TrainConfig
 from probe.train import family_defaults, frequency, rehearsal
 from probe.train.build import check, make_head, make_method
-from probe.train.inputs import augment
-from probe.train.inputs.concat import Samples
-from probe.train.inputs.loaders import ImageLoader, default_workers
+from probe.train.finetune_job import FinetuneJob, prepare
 from probe.train.loop import Training
 from probe.train.lr_search import Search
 from probe.train.model import encoder_options, teacher, tuning, wise_ft
 from probe.train.model import tuned_weights as weights
-from probe.train.model.head_init import Start, automatic, set_head
+from probe.train.model.head_init import Start, set_head
 from probe.train.model.network import Network
-from probe.train.parallel import accelerator as runtime
 from probe.train.seeding import derive_seed
 from probe.train.task import Task
 
 if TYPE_CHECKING:
-    from accelerate import Accelerator
-
     from backbones.backbone import Backbone
     from probe.methods.base import Method
     from probe.probing.problem import ProbeProblem
@@ -61,72 +52,6 @@ class FinetunedModel:
     start: FittedHead | None = None  # at step 0, on the starting backbone's features; None: it was random
     record: dict[str, Any] = field(default_factory=dict)
     held: Tensor | None = None  # logits of the held-out rows; None where they were trained on too
-
-
-@dataclass(frozen=True)
-class FinetuneJob:
-    """A recipe's fine-tuning with one seed, before it starts."""
-
-    recipe: Recipe
-    data: Dataset
-    held: NDArray[np.int64]  # rows of train (+ val) that validate
-    seed: int
-    backbone: Backbone
-    samples: Samples  # every row that may be trained on
-    trained: NDArray[np.int64]  # rows of `samples` that are trained on
-    test: Samples
-    accelerator: Accelerator
-    family: family_defaults.Family
-    settings: TrainConfig  # the recipe's, with the family's defaults where it leaves some open
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.data.class_names)
-
-    @property
-    def from_scratch(self) -> bool:
-        """Does the network begin at random weights, so that its features say nothing yet?"""
-        return self.family in family_defaults.SCRATCHES
-
-    def starting(self, head: Head) -> FinetuneJob:
-        """The same, with what `start: auto` means for this head."""
-        if self.settings.start != "auto":
-            return self
-        kind = automatic(head, pretrained=not self.from_scratch)
-        return replace(self, settings=self.settings.model_copy(update={"start": kind}))
-
-    def searching(self, method: Method) -> FinetuneJob:
-        """The same, with the family's rate where short trials of this method would show nothing."""
-        if self.settings.lr is not None or method.searchable:
-            return self
-        _, row = family_defaults.row(self.family, self.settings.optimizer)
-        return replace(self, settings=self.settings.model_copy(update={"lr": row.lr}))
-
-    def loader(self, samples: Samples) -> ImageLoader:
-        """What loads these samples, augmented as the settings say."""
-        s, b = self.settings, self.backbone
-        device = self.accelerator.device
-        processes = self.accelerator.num_processes
-        return ImageLoader(
-            samples,
-            plain_pixels=b.preprocessing.pixels,
-            random_pixels=augment.random_view(s.augment, b.preprocessing, b.train_transform.augmentation),
-            normalise=b.preprocessing.normalise,
-            seed=self.seed,
-            workers=default_workers(device, processes) if s.workers is None else s.workers,
-            device=device,
-            channels_last=bool(s.channels_last),
-            groups=None if samples.groups is None else torch.from_numpy(samples.groups),
-        )
-
-    @property
-    def digest(self) -> str:
-        """Of all that decides the result: a checkpoint under another one is refused."""
-        method = self.recipe.method
-        parts = [self.recipe.digest, self.backbone.fingerprint, str(self.seed)]
-        parts += [self.data[name].fingerprint for name in self.data.splits if name != "test"]
-        parts += [f"{name} {v}" for name, v in methods.catalogue.versions(method.name, method.params).items()]
-        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 def finetune(
@@ -150,7 +75,7 @@ def finetune(
     never, and there are no scores of them.
     """
     check(recipe.method, recipe.train)
-    job = _job(recipe, data, held, seed, folder, ids)
+    job = prepare(recipe, data, held, seed=seed, folder=folder, ids=ids)
     method = _method(job, pose)
     taught = _teach(job, method)
     head = make_head(method, job.settings, dim=job.backbone.dim, num_classes=job.num_classes, seed=seed)
@@ -166,48 +91,6 @@ def finetune(
     training.run()
     encoder_options.restore(dropped)
     return _finish(job, training, scaling, folder, begin, test)
-
-
-def _job(
-    recipe: Recipe,
-    data: Dataset,
-    held: NDArray[np.int64],
-    seed: int,
-    folder: Path | None = None,
-    ids: Mapping[str, Sequence[str]] | None = None,
-) -> FinetuneJob:
-    # the seed is that of nets from scratch, which draw their weights
-    backbone = backbones.load(**recipe.backbone.parts[0].model_dump(), seed=derive_seed(seed, "backbone"))
-    for name in data.splits:
-        data[name].fingerprint  # noqa: B018 - from here on every image that is read must be what was hashed
-    samples = Samples.of(data, [name for name in data.splits if name != "test"], ids)
-    samples.groups = _groups(recipe, data, samples)
-    everything = np.arange(len(samples))
-    trained = np.setdiff1d(everything, held) if recipe.train.selects else everything
-    family = family_defaults.family(backbone)
-    return FinetuneJob(
-        recipe,
-        data,
-        held,
-        seed,
-        backbone,
-        samples=samples,
-        trained=trained,
-        test=Samples.of(data, ["test"], ids),
-        accelerator=runtime.accelerator(recipe.train, folder),
-        family=family,
-        settings=family_defaults.resolve(recipe.train, family, len(trained), split=runtime.splits_weights()),
-    )
-
-
-def _groups(recipe: Recipe, data: Dataset, samples: Samples) -> NDArray[np.int64] | None:
-    """What the method acts on, where that is not the classes: the group of each sample."""
-    how, name = recipe.method.groups, recipe.data.attribute
-    if how == "class" or name is None:
-        return None
-    found = attribute.read(data, name)
-    values = samples.chosen(np.concatenate([found.of(split.name, split.ids) for split in samples.splits]))
-    return attribute.groups(how, found, values, samples.labels, data.class_names).of
 
 
 def _method(job: FinetuneJob, pose: Callable[[Backbone], ProbeProblem] | None) -> Method:
@@ -340,16 +223,16 @@ def _finish(
     score_test: bool,
 ) -> FinetunedModel:
     """Choose between start and end where asked, score the test images, and save."""
-    s, network = job.settings, training.network
-    record: dict[str, Any] = {"epochs": training.state.progress.epochs, "micro_batch": training.micro_batch}
-    if "partners" in training.state.progress.epochs[-1]:
-        record["partners"] = training.state.progress.epochs[-1]["partners"]
+    s, network, progress = job.settings, training.network, training.state.progress
+    record: dict[str, Any] = {"epochs": progress.epochs, "micro_batch": training.feed.micro_batch}
+    if "partners" in progress.epochs[-1]:
+        record["partners"] = progress.epochs[-1]["partners"]
     record["settings"] = {**family_defaults.described(s, job.family), "lr": training.lr}
     record["trained_parameters"] = sum(p.numel() for p in training.engine.parameters)
-    if training.state.progress.found is not None:
-        record["search"] = training.state.progress.found
-    if training.state.progress.best is not None:
-        record["best_epoch"] = training.state.progress.best["epoch"]
+    if progress.found is not None:
+        record["search"] = progress.found
+    if progress.best is not None:
+        record["best_epoch"] = progress.best["epoch"]
     end = network.snapshot()
     if s.wise:
         rows = [_at(training, wise_ft.between(training.state.start, end, a), a) for a in s.wise]

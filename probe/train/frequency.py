@@ -24,7 +24,8 @@ from probe.recipe.grammar import INNER
 if TYPE_CHECKING:
     from probe.probing.problem import ProbeProblem
     from probe.probing.settings import SolverSettings
-    from probe.train.loop import Stage, Training
+    from probe.train.loop import Training
+    from probe.train.stage import Stage
 
 
 def is_open(method: MethodConfig) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,8 @@ from probe.train import class_pass, frequency, optim
 from probe.train.checkpoint import Checkpoints
 from probe.train.ema import WeightEMA
 from probe.train.evaluate import embeddings, logits
-from probe.train.inputs import augment
 from probe.train.inputs.batch import Batch
+from probe.train.inputs.feed import Feed
 from probe.train.inputs.loaders import SampleLoader
 from probe.train.inputs.sampler import Sampler
 from probe.train.log import FILE as LOG
@@ -38,9 +37,8 @@ from probe.train.model.network import Network
 from probe.train.parallel import accelerator as runtime
 from probe.train.parallel import dtensor
 from probe.train.parallel.dry_run import dry_run
-from probe.train.schedule import Falls, Schedule
-from probe.train.seeding import derive_seed, set_seed
 from probe.train.signals import Stopped, StopRequest
+from probe.train.stage import Stage
 from probe.train.state import Progress, TrainState
 from probe.train.step import Diverged, Objective, Step
 from probe.train.task import Task
@@ -48,18 +46,7 @@ from probe.train.task import Task
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-BATCH = 256  # samples per step, where the settings do not say
 SHOWN_EVERY = 0.1  # seconds between two updates of the progress bar
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One training from warm-up to the end of its schedule; most methods have a single one."""
-
-    epochs: int
-    sampler: Sampler
-    steps: int  # of an epoch
-    schedule: Schedule
 
 
 class Training:
@@ -88,9 +75,7 @@ class Training:
         self.show = show and self.rank == 0
         self.log = Log(folder / LOG if folder is not None and self.rank == 0 else None)
         self.stop = StopRequest()
-        self.mix = augment.mixer(settings.augment, task.num_classes)
-        self.batch_size = settings.batch_size or BATCH
-        self.micro_batch = settings.micro_batch if isinstance(settings.micro_batch, int) else None
+        self.feed = Feed.of(settings, task.num_classes, seed, self.accelerator)
         self.given = task.objective(seed)
         self.objective = runtime.place(self.given, settings, self.accelerator)  # what is trained
         self.views  # noqa: B018 - views that these samples do not have are refused before anything is trained
@@ -100,7 +85,7 @@ class Training:
         tried = None
         if settings.micro_batch == "auto" or (self.processes > 1 and not self.sharded):
             tried = dry_run(self, optimizer)
-            self.micro_batch = tried.micro_batch
+            self.feed.micro_batch = tried.micro_batch
         clip = None if settings.clip == "none" else settings.clip
         self.engine = runtime.engine(self.accelerator, self.objective, optimizer, clip=clip, dry_run=tried)
         ema = None if settings.ema is None else WeightEMA(self.network, settings.ema)
@@ -172,7 +157,7 @@ class Training:
             self._check_state()  # as the stage before left it, which this one looks at
             self.method.begin_stage(number, self)
             class_pass.prepare(self, self.task.train)
-        stage = self._stage(epochs)
+        stage = Stage.of(self.settings, epochs, self.make_sampler(), self.lr)
         samples = len(stage.sampler.order(0))
         with bar("training", epochs * samples, "samples", show=self.show) as advance:
             advance((p.epoch * stage.steps + p.step) * samples // stage.steps)
@@ -182,13 +167,6 @@ class Training:
                 late = self.checkpoints.older_than(self.between_checkpoints)
                 if any(collectives.largest(int(late), device=self.device)):
                     self.save()
-
-    def _stage(self, epochs: int) -> Stage:
-        sampler = self.make_sampler()
-        steps = sampler.steps
-        warmup = round((self.settings.warmup_epochs or 0) * steps)
-        falls = Falls.of(self.settings, epochs, steps)
-        return Stage(epochs, sampler, steps, Schedule(self.lr, epochs * steps, warmup, falls))
 
     def _train_epoch(self, stage: Stage, epoch: int, advance: Callable[..., None]) -> None:
         """Batch after batch: the learning rate, a step (forward, loss, backward, update), the log."""
@@ -237,24 +215,8 @@ class Training:
 
     def steps(self, data: SampleLoader, sampler: Sampler, epoch: int, first: int = 0) -> Iterator[Step]:
         """The steps of an epoch from number `first` on, each with its loaded batch."""
-        batches = sampler.epoch(epoch)[first:]
-        shares = [sampler.parts(batch, self.rank) for batch in batches]
-        loaded = data.train_batches(epoch, [rows for share in shares for rows in share], self.views)
-        for number, (batch, share) in enumerate(zip(batches, shares, strict=True), first):
-            position = (self.seed, epoch, number, self.rank)
-            parts = [
-                # the same share and box on every process: a joint loss mixes by one number
-                self._mixed(next(loaded).to(self.device), (self.seed, epoch, number, 0, "mix", i))
-                for i in range(len(share))
-            ]
-            yield self.make_step(parts, sampler.weights(len(batch)), position, len(batch))
-
-    def _mixed(self, batch: Batch, position: tuple[int | str, ...]) -> Batch:
-        """The micro-batch after Mixup or CutMix, where the settings ask for one."""
-        if self.mix is None:
-            return batch
-        set_seed(derive_seed(*position), self.device)
-        return self.mix(batch)
+        for drawn in self.feed.batches(data, sampler, epoch, first, self.views):
+            yield self.make_step(drawn.parts, drawn.weights, drawn.position, drawn.size)
 
     def make_step(
         self, batches: list[Batch], weights: list[float], position: tuple[int | str, ...], size: int
@@ -264,16 +226,7 @@ class Training:
 
     def make_sampler(self, data: SampleLoader | None = None) -> Sampler:
         """What draws the batches of these samples; without `data`, of the training set."""
-        sampler = Sampler(
-            kind=self.method.sampler or self.settings.sampler,
-            labels=np.asarray((data or self.task.train).labels),
-            batch_size=self.batch_size,
-            seed=self.seed,
-            processes=self.processes,
-            micro_batch=self.micro_batch,
-            repeats=self.method.repeats(),
-        )
-        return sampler.keeping(self.settings.partners, self.method.together)
+        return self.feed.sampler((data or self.task.train).labels, self.method)
 
     # -- what methods may ask for (`probe.methods.protocols.TrainingLike`) ---------------------------------
 
@@ -365,14 +318,14 @@ class Training:
         """A checkpoint of now, where there is a folder for it; every process calls it."""
         self._check_state()
         self.log.flush()
-        return self.checkpoints.save(self.state, micro_batch=self.micro_batch, logged=self.log.count)
+        return self.checkpoints.save(self.state, micro_batch=self.feed.micro_batch, logged=self.log.count)
 
     def _resume(self) -> None:
         """Load the last checkpoint, if there is one; without one, write the first line of the log."""
         logged = self.checkpoints.resume(self.state)
         self.log.rewind(logged or 0)
         if logged is None:
-            tried = {"micro_batch": self.micro_batch} if self.settings.micro_batch == "auto" else {}
+            tried = {"micro_batch": self.feed.micro_batch} if self.settings.micro_batch == "auto" else {}
             if self.about or tried:
                 self.log.write({"step": 0, **(self.about or {}), **tried})
         elif self.show:

@@ -17,7 +17,7 @@ from probe.recipe import Recipe
 from probe.recipe.train_settings import TrainConfig
 from probe.train import family_defaults, memory
 from probe.train.build import make_head, make_method
-from probe.train.loop import BATCH
+from probe.train.inputs.feed import BATCH
 from probe.train.memory import MemoryEstimate
 from probe.train.model.network import Network
 

@@ -92,7 +92,7 @@ def probe_sgd(
     penalty = decay if isinstance(job.head, Linear) and training.task.optimizer == "sgd" else 0.0
     if penalty > 0:
         record.setdefault("l2", l2)  # what a given decay stands for
-    size, start = training.batch_size, training.state.start
+    size, start = training.feed.batch_size, training.state.start
     final_check.check(trained, start, training.task.train, size=size, seed=seed, decay=penalty)
     head = job.fitted_head()
     last = progress.epochs[-1]

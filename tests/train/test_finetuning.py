@@ -15,7 +15,8 @@ from probe.runs.inputs import gather
 from probe.runs.posing import pose
 from probe.train import finetune
 from probe.train.build import make_head, make_method
-from probe.train.finetuning import _job, _method, _start, _training
+from probe.train.finetune_job import prepare
+from probe.train.finetuning import _method, _start, _training
 from probe.train.inputs.concat import Samples
 from probe.train.model import tuned_weights
 from probe.train.model.head_init import set_head
@@ -61,7 +62,7 @@ def run(r, folder, *, pose=None, seed=0):
 def at_step_0(r, folder, pose):
     """The scores on the test split before the first step."""
     d = data.load(r.data.name)
-    job = _job(r, d, cut(d), 0)
+    job = prepare(r, d, cut(d), seed=0)
     method = make_method(r.method, num_classes=4, labels=job.samples.labels, dim=job.backbone.dim)
     head = make_head(method, r.train, dim=job.backbone.dim, num_classes=4, seed=0)
     scaling = set_head(r.train.start, head, _start(job, pose))
@@ -163,8 +164,8 @@ def test_several_alphas_are_each_validated_and_the_best_is_kept(vit, colours, tm
 
 def test_held_rows_are_trained_on_only_where_nothing_is_chosen_on_them(vit, colours):
     d = data.load(str(colours))
-    assert len(_job(recipe_for(vit, colours), d, cut(d), 0).trained) == 60
-    chosen = _job(recipe_for(vit, colours, keep="best"), d, cut(d), 0).trained
+    assert len(prepare(recipe_for(vit, colours), d, cut(d), seed=0).trained) == 60
+    chosen = prepare(recipe_for(vit, colours, keep="best"), d, cut(d), seed=0).trained
     assert len(chosen) == 48
     assert not set(chosen) & set(cut(d))
 
@@ -195,7 +196,7 @@ def test_every_net_from_scratch_has_the_defaults_of_one(colours, backbone):
         raise AssertionError("features of random weights say nothing")
 
     def made(method):
-        return _method(_job(recipe.build({**content, "method": method}), d, cut(d), 0), never)
+        return _method(prepare(recipe.build({**content, "method": method}), d, cut(d), seed=0), never)
 
     assert made("mr2").loss.scale == "total"
     assert made("ef").loss.frequency.tolist() == [0.25] * 4

