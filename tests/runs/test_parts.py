@@ -16,7 +16,7 @@ from probe import recipe
 from probe.errors import UserError
 from probe.features import inventory
 from probe.heads import fitted
-from probe.runs import compare, inputs, staleness
+from probe.runs import compare, posing, staleness
 from probe.runs.folder import RunFolder
 from probe.runs.inputs import gather
 from probe.runs.posing import pose
