@@ -20,6 +20,7 @@ MODULES = (
     "training",
     "contrast",
     "layout",
+    "allocator",
 )
 USES_PHOTOGRAPHS = ("extraction",)
 

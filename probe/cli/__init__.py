@@ -15,10 +15,10 @@ from typing import Any
 
 import click
 
-from probe.cli import listings
 from probe.cli.completions import completion
 from probe.cli.errors import Commands
-from probe.cli.merge import merge
+from probe.cli.feature_cache import cache
+from probe.cli.listings import LISTED, listing
 from probe.cli.on_runs import evaluate, predict
 from probe.cli.options import (
     GROUPS_HELP,
@@ -255,20 +255,6 @@ def extract(
 
 
 @main.command()
-@json_flag
-def backbones(as_json: bool) -> None:
-    """List the backbones that can be probed."""
-    listings.backbones().show(as_json)
-
-
-@main.command()
-@json_flag
-def datasets(as_json: bool) -> None:
-    """List the registered data sets."""
-    listings.datasets().show(as_json)
-
-
-@main.command()
 @click.argument("name", metavar="NAME_OR_PATH")
 @click.argument("words", nargs=-1, metavar="[data.KEY=VALUE]...")
 @cache_option
@@ -289,69 +275,6 @@ def data(name: str, words: tuple[str, ...], cache: Path | None, as_json: bool) -
 
 
 @main.command()
-@json_flag
-def methods(as_json: bool) -> None:
-    """List the losses and training methods."""
-    listings.methods().show(as_json)
-
-
-@main.command()
-@json_flag
-def recipes(as_json: bool) -> None:
-    """List the recipes that come with the package: for everyday use, and every row of the papers' tables."""
-    listings.recipes().show(as_json)
-
-
-for command in (export, push, completion):
-    main.add_command(command)
-
-
-@main.group()
-def cache() -> None:
-    """List, verify, merge or remove cached features."""
-
-
-main.add_command(rehearse)
-cache.add_command(merge)
-
-
-@cache.command("ls")
-@cache_option
-@json_flag
-def cache_ls(cache: Path | None, as_json: bool) -> None:
-    """List the entries, newest first."""
-    listings.cache_entries(cache).show(as_json)
-
-
-@cache.command("verify")
-@click.argument("names", nargs=-1)
-@cache_option
-@json_flag
-def cache_verify(names: tuple[str, ...], cache: Path | None, as_json: bool) -> None:
-    """Verify the checksums of entries (default: all); exit code 1 if anything is damaged."""
-    from probe.features import inventory
-    from probe.report.text.format import plural
-
-    problems = [str(problem) for problem in inventory.verify(cache, names)]
-    end = plural(len(problems), "damaged file") if problems else "no damaged files"
-    say(problems, as_json, [*problems, end])
-    sys.exit(1 if problems else 0)
-
-
-@cache.command("rm")
-@click.argument("names", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Remove every entry.")
-@cache_option
-@json_flag
-def cache_rm(names: tuple[str, ...], everything: bool, cache: Path | None, as_json: bool) -> None:
-    """Remove entries by name or by the start of a name."""
-    from probe.features import inventory
-
-    removed = list(inventory.remove(cache, names, everything=everything))
-    say(removed, as_json, (f"removed {name}" for name in removed))
-
-
-@main.command()
 @cache_option
 @json_flag
 def doctor(cache: Path | None, as_json: bool) -> None:
@@ -363,3 +286,7 @@ def doctor(cache: Path | None, as_json: bool) -> None:
     lines = (f"{marks[finding.ok]}  {finding.question:17} {finding.answer}" for finding in findings)
     say([asdict(finding) for finding in findings], as_json, lines)
     sys.exit(1 if any(finding.ok is False for finding in findings) else 0)
+
+
+for command in (export, push, completion, rehearse, cache, *(listing(make) for make in LISTED)):
+    main.add_command(command)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+
+from probe.cli.options import json_flag
 from probe.report.text import listings
 
 Rows = list[dict[str, Any]]
@@ -25,7 +29,7 @@ class Listing:
 
 
 def backbones() -> Listing:
-    """Every registered backbone."""
+    """List the backbones that can be probed."""
     import backbones
 
     rows = [spec.row() for spec in backbones.specs()]
@@ -33,7 +37,7 @@ def backbones() -> Listing:
 
 
 def datasets() -> Listing:
-    """Every registered data set."""
+    """List the registered data sets."""
     from probe.data import catalogue
 
     rows = [spec.row() for spec in catalogue.rows()]
@@ -47,7 +51,7 @@ def datasets() -> Listing:
 
 
 def methods() -> Listing:
-    """Every loss, and every method around a loss."""
+    """List the losses and training methods."""
     from probe.losses import catalogue as losses
     from probe.methods import catalogue as methods
 
@@ -64,7 +68,7 @@ def methods() -> Listing:
 
 
 def recipes() -> Listing:
-    """Every shipped recipe, and every row of every shipped table of a paper."""
+    """List the recipes that come with the package: for everyday use, and every row of the papers' tables."""
     from probe.recipe import library
     from probe.runs.availability import Catalogues
 
@@ -103,3 +107,16 @@ def cache_entries(cache: Path | None) -> Listing:
         size, date = f"{entry.bytes / 1e6:,.1f} MB", f"{entry.date:%Y-%m-%d %H:%M}"
         rows.append({**asdict(entry), "date": date, "path": str(entry.path), "size": size})
     return Listing(rows, ("name", "view", "state", "rows", "dim", "dtype", "size", "date"))
+
+
+LISTED = (backbones, datasets, methods, recipes)  # each is a command of its name; its docstring is the help
+
+
+def listing(make: Callable[[], Listing]) -> click.Command:
+    """The command that prints a listing."""
+
+    @json_flag
+    def show(as_json: bool) -> None:
+        make().show(as_json)
+
+    return click.command(make.__name__, help=make.__doc__)(show)

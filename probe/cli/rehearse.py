@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from probe.cli.options import cache_option, json_flag, recipe_flags, recipe_from
+from probe.cli.output import say
+from probe.errors import UserError
 
 
 @click.command()
@@ -20,8 +22,6 @@ from probe.cli.options import cache_option, json_flag, recipe_flags, recipe_from
 @json_flag
 def rehearse(words: tuple[str, ...], processes: int, cache: Path | None, as_json: bool, **flags: Any) -> None:
     """Estimate the memory that a fine-tuning needs on each GPU, without one and without training."""
-    from probe.cli import say
-    from probe.errors import UserError
     from probe.train.rehearsal import rehearsed
 
     recipe = recipe_from(words, flags)

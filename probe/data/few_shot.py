@@ -15,6 +15,8 @@ from probe.errors import UserError
 def few_shot(data: Dataset, shots: int, draw: int = 0) -> Dataset:
     """`data` with `shots` training images of each class."""
     train = data["train"]
+    if shots < 1:
+        raise UserError(f"data.shots={shots}: a class needs at least one training image")
     short = np.flatnonzero(train.class_counts < shots)
     if len(short):
         name, there = train.class_names[short[0]], train.class_counts[short[0]]

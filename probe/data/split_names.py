@@ -15,8 +15,12 @@ WORDS = {  # the names people give to each split; the first is ours or the hub's
     "val": ("val", "validation", "valid", "dev"),
     "test": ("test", "testing"),
 }
-ANY = frozenset(word for words in WORDS.values() for word in words)
 OPTIONAL = "val"
+
+
+def is_split(name: str, *ours: str) -> bool:
+    """Is it a name of a split, or of one of `ours`? Case does not matter: `Train` is one too."""
+    return any(name.lower() in WORDS[split] for split in ours or WORDS)
 
 
 def wanted(
@@ -52,8 +56,9 @@ def choose(
     its name.
     """
     chosen = {}
+    spelt = {name.lower(): name for name in found}
     for ours, names in want.items():
-        name = next((name for name in names if name in found), None)
+        name = next((n for word in names for n in (word, spelt.get(word, word)) if n in found), None)
         if name is not None:
             chosen[ours] = found[name]
         elif ours in must and len(names) == 1:

@@ -20,6 +20,8 @@ def choose(splits: Mapping[str, Split], subset: str | Path | Sequence[str]) -> d
     if isinstance(subset, (str, Path)) and reading.expanded(subset).is_file():
         return _ids(splits, reading.expanded(subset))
     names = [n.strip() for n in str(subset).split(",")] if isinstance(subset, (str, Path)) else list(subset)
+    if not any(names):
+        raise UserError("data.subset names no class; give some (a,b), a file of ids, or leave it out")
     return _classes(splits, [name for name in names if name])
 
 

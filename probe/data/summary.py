@@ -63,17 +63,19 @@ def _looked_at(split: Split) -> dict[str, Any]:
     """Sizes and suspects of evenly spread images."""
     rows = np.unique(np.linspace(0, len(split) - 1, min(LOOKED_AT, len(split))).astype(np.int64)).tolist()
     sizes: list[tuple[int, int]] = []
-    suspect: list[dict[str, str]] = []
+    bad: list[dict[str, str]] = []
+    odd: list[dict[str, str]] = []
     with bar(f"looking at {split.title}", len(rows), "images") as advance:
         for row in rows:
+            sample = split.ids[row]
             try:
                 sizes.append(_size(split.stored(row)))
-                why = _odd(*sizes[-1])
+                if why := _odd(*sizes[-1]):
+                    odd.append({"id": sample, "why": why})
             except (OSError, ValueError, SyntaxError, UserError, Image.DecompressionBombError) as error:
-                why = "not an image" if isinstance(error, Image.UnidentifiedImageError) else str(error)
-            if why:
-                suspect.append({"id": split.ids[row], "why": why})
+                bad.append({"id": sample, "why": _why(error)})
             advance(1)
+    suspect = [*bad, *odd]  # what cannot be read is named first
     sides = np.array(sizes or [(0, 0)])
     middle = np.median(sides, axis=0).tolist()
     return {
@@ -85,6 +87,12 @@ def _looked_at(split: Split) -> dict[str, Any]:
         },
         "suspect": {"count": len(suspect), "images": suspect[:EXTREMES]},
     }
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, Image.UnidentifiedImageError):
+        return "not an image"
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _size(stored: bytes) -> tuple[int, int]:

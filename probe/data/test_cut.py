@@ -44,6 +44,8 @@ class TestCut:
 
 def cut(everything: Split, fraction: float = FRACTION) -> tuple[dict[str, Split], TestCut]:
     """The splits train and test, and what to say about it."""
+    if not 0 < fraction < 1:
+        raise UserError(f"data.test_fraction={fraction:g} must lie between 0 and 1")
     lone = np.flatnonzero(everything.class_counts == 1)
     if len(lone):
         name = everything.class_names[lone[0]]

@@ -41,7 +41,7 @@ MARGIN_ROWS: tuple[LossSpec, ...] = (
         "mr2", "margin regularisation, free of the features' scale", MR2, "margins:MR2",
         (
             C,
-            Parameter("lam", 0.5, "weight of the representation term", 0, whole_set=1.5, scratch=0.5),
+            Parameter("lam", 0.5, "weight of the representation term", 0),
             EMA,
             P,
             Parameter("scale", "spread", "unit of squared distances: the running mean spread, the batch's "
@@ -57,7 +57,7 @@ MARGIN_ROWS: tuple[LossSpec, ...] = (
                       whole_set=2.0),
             AVERAGE,
         ),
-        needs=("features",), frozen="exact", why=ROW_SCALED, balanced=FOR_BALANCED, version=4,
+        needs=("features",), frozen="exact", why=ROW_SCALED, balanced=FOR_BALANCED, version=5,
     ),
     LossSpec(
         "mr2-paper", "margin regularisation, the paper's form", MR2, "margins:PaperMR2",

@@ -54,6 +54,8 @@ def sentence(report: Mapping[str, Any]) -> str:
     )
     if report["gain"] is None:
         tried = sum(share["tried"] for share in given.values())
+        if not tried and (late := _no_time(report)):
+            return f"No lever was tried: there was no time for any of {late}; give it more --minutes."
         best = f"; the best of each kind on hard classes: {unused}" if unused else ""
         return (
             f"Nothing helps: of {format.plural(tried, 'lever')} that were tried none raises the hard classes "

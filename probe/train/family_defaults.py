@@ -42,8 +42,8 @@ LONGEST = 20  # epochs that a small data set is seen to reach them
 class Defaults:
     """The value of each setting that a recipe leaves open."""
 
-    rates: tuple[float, ...]  # learning rates that the search tries, rising; none: `lr` is used
-    lr: float  # where nothing can be tried
+    lr: float
+    tried: bool  # is it tried first, and lowered where it does harm (`probe.train.lr_search`)?
     weight_decay: float
     layer_decay: float
     warmup: float  # part of all steps
@@ -57,6 +57,7 @@ class Defaults:
 # A pretrained net has seen strong crops already. A mild one keeps objects about as large as in the centre
 # crop of evaluation (Touvron et al. 2019), and is close to what the probe, the start, was fitted to.
 PRETRAINED: dict[str, Any] = {
+    "tried": True,
     "warmup": 0.1,
     "batch_size": 256,
     "clip": 1.0,
@@ -64,6 +65,7 @@ PRETRAINED: dict[str, Any] = {
     "crop": "mild-crop",
 }
 SCRATCH: dict[str, Any] = {
+    "tried": False,  # a few steps say nothing about the rate of a hundred epochs
     "weight_decay": 5e-4,
     "layer_decay": 1.0,
     "warmup": 0.05,
@@ -76,38 +78,26 @@ SCRATCH: dict[str, Any] = {
 LARGE: dict[str, Any] = {**SCRATCH, "weight_decay": 1e-4, "epochs": 90, "batch_size": 256}  # images
 
 # Few weights, or a head alone, need longer steps than a whole pretrained net; LoRA's usual rates are about
-# ten times those of full fine-tuning. Not measured here: the search tries them.
+# ten times those of full fine-tuning. Not measured here, but tried before they are used.
 FASTER = {"head": 10.0, "norms": 10.0, "lora": 10.0}
+LOWERED = (1.0, 1 / 3, 1 / 9)  # parts of the default rate, tried in this order
 
 # By (family, optimiser); a family's first row has its default optimiser.
 ROWS: dict[tuple[Family, str], Defaults] = {
-    ("convnet", "adamw"): Defaults(
-        (1e-4, 3e-4, 1e-3), 1e-4, weight_decay=0.01, layer_decay=1.0, epochs=5, **PRETRAINED
-    ),
-    ("convnet", "sgd"): Defaults(
-        (1e-3, 3e-3, 1e-2), 3e-3, weight_decay=1e-4, layer_decay=1.0, epochs=5, **PRETRAINED
-    ),
-    ("transformer", "adamw"): Defaults(
-        (1e-5, 3e-5, 1e-4), 3e-5, weight_decay=0.05, layer_decay=0.75, epochs=5, **PRETRAINED
-    ),
-    ("transformer", "sgd"): Defaults(
-        (3e-4, 1e-3, 3e-3), 1e-3, weight_decay=0.0, layer_decay=0.75, epochs=5, **PRETRAINED
-    ),
-    ("clip", "adamw"): Defaults(
-        (3e-6, 1e-5, 3e-5), 1e-5, weight_decay=0.1, layer_decay=1.0, epochs=5, **PRETRAINED
-    ),
-    ("clip", "sgd"): Defaults(
-        (1e-4, 3e-4, 1e-3), 3e-4, weight_decay=0.0, layer_decay=1.0, epochs=5, **PRETRAINED
-    ),
-    # A few steps say nothing about the rate of a hundred epochs, so none is searched for from scratch.
-    ("scratch", "sgd"): Defaults((), 0.1, **SCRATCH),
-    ("scratch", "adamw"): Defaults((), 1e-3, **{**SCRATCH, "weight_decay": 0.05}),
-    ("scratch-convnet", "sgd"): Defaults((), 0.1, **LARGE),
-    ("scratch-convnet", "adamw"): Defaults((), 1e-3, **{**LARGE, "weight_decay": 0.05}),
+    ("convnet", "adamw"): Defaults(2e-4, weight_decay=0.01, layer_decay=1.0, epochs=5, **PRETRAINED),
+    ("convnet", "sgd"): Defaults(3e-3, weight_decay=1e-4, layer_decay=1.0, epochs=5, **PRETRAINED),
+    ("transformer", "adamw"): Defaults(3e-5, weight_decay=0.05, layer_decay=0.75, epochs=5, **PRETRAINED),
+    ("transformer", "sgd"): Defaults(1e-3, weight_decay=0.0, layer_decay=0.75, epochs=5, **PRETRAINED),
+    ("clip", "adamw"): Defaults(1e-5, weight_decay=0.1, layer_decay=1.0, epochs=5, **PRETRAINED),
+    ("clip", "sgd"): Defaults(3e-4, weight_decay=0.0, layer_decay=1.0, epochs=5, **PRETRAINED),
+    ("scratch", "sgd"): Defaults(0.1, **SCRATCH),
+    ("scratch", "adamw"): Defaults(1e-3, **{**SCRATCH, "weight_decay": 0.05}),
+    ("scratch-convnet", "sgd"): Defaults(0.1, **LARGE),
+    ("scratch-convnet", "adamw"): Defaults(1e-3, **{**LARGE, "weight_decay": 0.05}),
     ("scratch-transformer", "adamw"): Defaults(
-        (), 2.5e-4, **{**LARGE, "weight_decay": 0.05, "warmup": 5 / 300, "epochs": 300, "clip": 1.0}
+        2.5e-4, **{**LARGE, "weight_decay": 0.05, "warmup": 5 / 300, "epochs": 300, "clip": 1.0}
     ),
-    ("scratch-transformer", "sgd"): Defaults((), 0.03, **{**LARGE, "clip": 1.0}),
+    ("scratch-transformer", "sgd"): Defaults(0.03, **{**LARGE, "clip": 1.0}),
 }
 
 
@@ -138,7 +128,7 @@ def row(kind: Family, optimizer: str | None) -> tuple[str, Defaults]:
 
 def resolve(settings: TrainConfig, kind: Family, images: int, *, split: bool = False) -> TrainConfig:
     """The settings with every open one filled in, for this many training images; only `lr` may stay open,
-    to be searched for. `split`: are weights split over processes?"""
+    to be tried first. `split`: are weights split over processes?"""
     optimizer, defaults = row(kind, settings.optimizer)
     if optimizer == "adamw" and settings.momentum != TrainConfig().momentum:
         raise UserError(
@@ -157,7 +147,7 @@ def resolve(settings: TrainConfig, kind: Family, images: int, *, split: bool = F
         augment = augment.model_copy(update={"crop": defaults.crop})
     filled = {
         "optimizer": optimizer,
-        "lr": settings.lr if settings.lr is not None or defaults.rates else defaults.lr,
+        "lr": settings.lr if settings.lr is not None or defaults.tried else defaults.lr,
         "weight_decay": _first(settings.weight_decay, defaults.weight_decay),
         "layer_decay": _first(settings.layer_decay, defaults.layer_decay),
         "warmup_epochs": _first(settings.warmup_epochs, defaults.warmup * epochs),
@@ -186,9 +176,9 @@ def batch_size(images: int, largest: int) -> int:
 
 
 def rates(settings: TrainConfig, kind: Family) -> tuple[float, ...]:
-    """The learning rates that a search tries, for the weights that are trained (`train.tune`)."""
+    """The learning rates to try, falling, for the weights that are trained (`train.tune`)."""
     factor = FASTER.get(tuning.kind(settings.tune), 1.0)
-    return tuple(factor * rate for rate in row(kind, settings.optimizer)[1].rates)
+    return tuple(factor * part * row(kind, settings.optimizer)[1].lr for part in LOWERED)
 
 
 def described(settings: TrainConfig, kind: Family) -> dict[str, Any]:

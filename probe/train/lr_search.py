@@ -1,16 +1,17 @@
-"""The learning rate, where none is given: a short training with each of a few rates, judged on held-out rows.
+"""The learning rate, where none is given: the default of the network's family, unless a trial shows harm.
 
-A trial begins with the training's backbone and a head that has learnt nothing from the held-out rows, and
-goes through a whole schedule (warm-up, cosine to 0) in a few steps. It is judged by the cross-entropy of the
-held-out rows at the best temperature, since a head that only changed its confidence has learnt nothing.
-Of the rates that are as good as the best one, up to one standard error of the paired difference, the smallest
-is chosen: a short trial flatters large rates, and a small one does no harm. Test images are never used.
+A trial is the training in short: the same backbone, a head that has learnt nothing from the held-out rows,
+and a whole schedule (warm-up, cosine to 0) in half as many steps. It is judged by the cross-entropy of the
+held-out rows at the best temperature, since a head that only changed its confidence has learnt nothing. A
+rate that leaves them no worse than they were, up to one standard error of the paired difference, is taken;
+where it does harm, a third of it is tried next. Trials do not rank rates: short ones favour small rates, with
+which whole trainings end lower (docs/results.md). Test images are never used.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,8 @@ from probe.train.step import Diverged
 if TYPE_CHECKING:
     from probe.train.loop import Training
 
-BUDGET = 0.5  # part of the training's steps that all trials together may take
-SHORTEST, LONGEST = 8, 50  # steps of a trial
+LENGTH = 0.5  # of a trial, as part of the training's steps
+SHORTEST, LONGEST = 8, 150  # steps of a trial
 WARMUP = 0.1  # part of a trial
 SAFER = 1 / 3  # of the smallest rate, where every one does harm
 DIVERGED = "every rate diverged, so a smaller one is used"
@@ -41,78 +42,82 @@ TEMPERATURES = torch.logspace(-2, 1, 61)  # that logits are multiplied by
 
 @dataclass(frozen=True)
 class Search:
-    """What a rate is chosen from, and on which rows; called before step 0."""
+    """Which rates to try, and on which rows; called before step 0."""
 
-    rates: tuple[float, ...]  # rising
+    rates: tuple[float, ...]  # falling: the first that does no harm is taken
     train: SampleLoader  # rows that a trial learns from
     validation: SampleLoader  # rows that judge it; none of the test split
     head: Mapping[str, Tensor]  # weights that are others at a trial's start than at the training's
 
     def __call__(self, training: Training) -> dict[str, Any]:
-        """The rate ("lr"), why, and the result of each rate. The training is left as it was found.
+        """The rate ("lr"), why, and the result of each trial. The training is left as it was found.
 
-        The result of each trial is saved: a search that was killed resumes with the rates that are left.
+        The result of each trial is saved: a search that was killed resumes with the next one.
         """
-        steps, done = trial_steps(training, len(self.rates)), training.state.progress.trials
+        steps, done = trial_steps(training), training.state.progress.trials
         method, scaler = dtensor.snapshot(training.method.state_dict()), training.engine.scaler
         class_pass.prepare(training, self.train)
         prepared = dtensor.snapshot(training.method.state_dict())
         scale = None if scaler is None else scaler.state_dict()
         y = torch.as_tensor(np.array(self.validation.labels))
-        with bar("finding the rate", len(self.rates) * steps, "steps", show=training.show) as advance:
-            advance(max(0, len(done) - 1) * steps)
-            for rate in (0.0, *self.rates)[len(done) :]:
-                training.state.restart(self.head)
-                dtensor.load(training.method, prepared)
-                if rate:
-                    end = self._trained(training, rate, steps, advance)
-                else:
-                    end = training.evaluate(self.validation)
-                dtensor.load(training.method, method)
-                if scaler is not None:
-                    scaler.load_state_dict(scale)
-                training.restart()
-                done.append(_trial(rate, end, y))
-                if rate:
-                    training.save()
+        while (rate := self._next(done, training.device)) is not None:
+            training.state.restart(self.head)
+            dtensor.load(training.method, prepared)
+            end = self._trained(training, rate, steps) if rate else training.evaluate(self.validation)
+            dtensor.load(training.method, method)
+            if scaler is not None:
+                scaler.load_state_dict(scale)
+            training.restart()
+            done.append(_trial(rate, end, y))
+            if rate:
+                training.save()
         start, *ends = (_losses(trial) for trial in done)
         assert start is not None
-        rate, why = choose(start, dict(zip(self.rates, ends, strict=True)))
+        rate, why = choose(start, dict(zip(self.rates, ends, strict=False)))
         rows = [{key: trial[key] for key in ("rate", "loss", "accuracy")} for trial in done]
         done.clear()
         about = {"why": why, "steps": steps, "rows": len(y), "tried": rows}
         return {"lr": _agreed(rate, training.device), **about}
 
-    def _trained(
-        self, training: Training, rate: float, steps: int, advance: Callable[..., None]
-    ) -> Tensor | None:
+    def _next(self, done: list[dict[str, Any]], device: torch.device) -> float | None:
+        """The rate of the next trial, 0 for the start; None: it is decided. The same on all processes."""
+        if not done:
+            return 0.0
+        start, *ends = (_losses(trial) for trial in done)
+        assert start is not None
+        decided = len(ends) == len(self.rates) or (bool(ends) and not _harmful(ends[-1], start))
+        (stop,) = collectives.largest(int(decided), device=device)
+        return None if stop else self.rates[len(ends)]
+
+    def _trained(self, training: Training, rate: float, steps: int) -> Tensor | None:
         """N x K logits of the held-out rows after a short training; None where it diverged."""
         sampler = training.make_sampler(self.train)
         schedule = Schedule(rate, steps, round(WARMUP * steps))
         training.method.start_epoch(0, training.task.epochs)
         done, epoch = 0, 0
         try:
-            while done < steps:
-                for step in training.steps(self.train, sampler, epoch):
-                    optim.set_lr(training.engine.optimizer, schedule.lr(done))
-                    training.method.set_strength(schedule.warmth(done, training.method.ramp))
-                    training.move(step)
-                    _stop_if_asked(training)
-                    advance(1, f"rate {rate:g}")
-                    done += 1
-                    if done == steps:
-                        break
-                epoch += 1
+            with bar(f"trying the rate {rate:g}", steps, "steps", show=training.show) as advance:
+                while done < steps:
+                    for step in training.steps(self.train, sampler, epoch):
+                        optim.set_lr(training.engine.optimizer, schedule.lr(done))
+                        training.method.set_strength(schedule.warmth(done, training.method.ramp))
+                        training.move(step)
+                        _stop_if_asked(training)
+                        advance(1)
+                        done += 1
+                        if done == steps:
+                            break
+                    epoch += 1
             scores = training.evaluate(self.validation)
         except Diverged:
             return None
         return scores if bool(scores.isfinite().all()) else None
 
 
-def trial_steps(training: Training, rates: int) -> int:
-    """How long a trial is: its share of half of the training's steps, within bounds."""
+def trial_steps(training: Training) -> int:
+    """How long a trial is: half as many steps as the training, within bounds."""
     total = training.make_sampler().steps * sum(training.method.stages(training.task.epochs))
-    return max(1, min(LONGEST, max(SHORTEST, int(BUDGET * total / rates))))
+    return max(1, min(LONGEST, max(SHORTEST, int(LENGTH * total))))
 
 
 def losses(scores: Tensor, y: Tensor) -> Tensor:
@@ -123,15 +128,18 @@ def losses(scores: Tensor, y: Tensor) -> Tensor:
 
 def choose(start: Tensor, ends: Mapping[float, Tensor | None]) -> tuple[float, str]:
     """A rate and the reason, from the losses of the held-out rows at the start and after each trial."""
-    sound = {rate: end for rate, end in ends.items() if end is not None}
-    smallest = min(ends)
-    if not sound:
-        return SAFER * smallest, DIVERGED
-    best = min(sound, key=lambda rate: float(sound[rate].mean()))
-    if _worse(sound[best], start):
-        return SAFER * smallest, "every rate made the held-out rows worse, so a smaller one is used"
-    chosen = min(rate for rate, end in sound.items() if not _worse(end, sound[best]))
-    return chosen, "the smallest of those as good as the best" if chosen < best else "the best"
+    harmless = [rate for rate, end in ends.items() if not _harmful(end, start)]
+    if harmless:
+        first = harmless[0] == max(ends)
+        return harmless[0], "the default does no harm" if first else "the largest tried that does no harm"
+    if all(end is None for end in ends.values()):
+        return SAFER * min(ends), DIVERGED
+    return SAFER * min(ends), "every rate made the held-out rows worse, so a smaller one is used"
+
+
+def _harmful(end: Tensor | None, start: Tensor) -> bool:
+    """Did a trial diverge, or leave the held-out rows worse than it found them?"""
+    return end is None or _worse(end, start)
 
 
 def _worse(one: Tensor, other: Tensor) -> bool:
@@ -165,7 +173,7 @@ def _stop_if_asked(training: Training) -> None:
     if received:
         if training.rank == 0:
             print(
-                "stopped while finding the rate; the same command resumes with the rates that are left",
+                "stopped while trying rates; the same command resumes with those that are left",
                 file=sys.stderr,
             )
         raise Stopped(128 + received)

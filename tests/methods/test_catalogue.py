@@ -30,7 +30,7 @@ def test_defaults_depend_on_where_statistics_come_from_unless_they_are_given():
     alone = methods.make("mr2", {}, **options).loss
     assert (alone.stats.robust, alone.cap, alone.shrink, alone.lam) == (False, None, 0, 0.5)
     whole = methods.make("sam", {"loss": "mr2"}, **options, whole_set=True).loss
-    assert (whole.stats.robust, whole.cap, whole.shrink, whole.lam) == (True, 3, 2, 1.5)
+    assert (whole.stats.robust, whole.cap, whole.shrink, whole.lam) == (True, 3, 2, 0.5)
     scratch = methods.make("mr2", {}, **options, whole_set=True, scratch=True).loss
     assert (scratch.scale, scratch.lam) == ("total", 0.5)
     given = {"loss": {"name": "mr2", "cap": 5.0, "robust": False}}

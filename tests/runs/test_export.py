@@ -10,16 +10,12 @@ from PIL import Image
 
 import probe
 from backbones.quiet import quietly
-from backbones.torchvision_ops import ensure_torchvision
 from probe import recipe
 from probe.cli import main
 from probe.errors import UserError
 from probe.runs.export import ABOUT, export
 from probe.runs.run import run
-from tests.support.stored_runs import predictions
-from tests.support.training_world import tiny_vit
-
-ensure_torchvision()  # before timm and transformers want it
+from tests.support.exported_models import agrees
 
 EFFNET = {"name": "effnet-lite0", "image_size": 32}
 LEFT = {"name": "cifar-resnet20", "image_size": 32}
@@ -50,89 +46,6 @@ def probed(runs):
     return runs(backbone=EFFNET, method="mr2", seeds=2, features={"scaling": "standard"})
 
 
-def through_timm(folder, images):
-    import timm
-    from timm.data import create_transform, resolve_model_data_config
-
-    model = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
-    transform = create_transform(**resolve_model_data_config(model), is_training=False)
-    return model(torch.stack([transform(Image.open(path).convert("RGB")) for path in images]))
-
-
-def through_transformers(folder, images):
-    from transformers import AutoImageProcessor, AutoModelForImageClassification
-
-    with quietly():
-        model = AutoModelForImageClassification.from_pretrained(folder).eval()
-        processor = AutoImageProcessor.from_pretrained(folder)
-    pixels = processor([Image.open(path).convert("RGB") for path in images], return_tensors="pt")
-    return model(**pixels).logits
-
-
-def bytes_of(numbers, images):
-    """Resized and cropped by torchvision, from the numbers that an export carries."""
-    from torchvision import transforms
-
-    mode = transforms.InterpolationMode(numbers["interpolation"])
-    cut = transforms.Compose(
-        [transforms.Resize(numbers["resize"], mode), transforms.CenterCrop(numbers["size"])]
-    )
-    opened = (Image.open(path).convert("RGB") for path in images)
-    return np.stack([np.asarray(cut(image)).transpose(2, 0, 1) for image in opened])
-
-
-def inputs_of(about, images):
-    """What each input of a graph takes, from the numbers it carries."""
-    made = []
-    for numbers in about:
-        pixels = bytes_of(numbers, images)
-        if numbers["takes"] != "uint8":
-            mean, std = (np.array(numbers[key], dtype=np.float32)[:, None, None] for key in ("mean", "std"))
-            pixels = ((pixels / np.float32(255) - mean) / std).astype(np.float32)
-        made.append(pixels)
-    return made
-
-
-def through_onnx(folder, images):
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(folder / "model.onnx")
-    said = json.loads(session.get_modelmeta().custom_metadata_map["inputs"])
-    given = zip((i.name for i in session.get_inputs()), inputs_of(said, images), strict=True)
-    return torch.from_numpy(session.run(["logits"], dict(given))[0])
-
-
-def through_torch(folder, images):
-    extra = {"about.json": ""}
-    program = torch.export.load(folder / "model.pt2", extra_files=extra)
-    said = json.loads(extra["about.json"])["inputs"]
-    return program.module()(*map(torch.from_numpy, inputs_of(said, images)))
-
-
-THROUGH = {
-    "timm": through_timm,
-    "transformers": through_transformers,
-    "onnx": through_onnx,
-    "torch": through_torch,
-}
-
-
-def agrees(run_folder, to, images, folder, **options):
-    """Do the library's logits equal the run's, and its probabilities those that the run stored?"""
-    export(run_folder, to, folder, **options)
-    with torch.inference_mode():
-        found = THROUGH[to](folder, images)
-    seed = options.get("seed", 0)
-    model = probe.load(run_folder, seed=seed)
-    torch.testing.assert_close(found, model._scores(images).float(), atol=1e-4, rtol=1e-4)
-    stored = predictions(run_folder, json.loads((run_folder / "result.json").read_text())["method"])
-    rows = np.flatnonzero(stored["seed"] == seed)
-    rows = rows[np.argsort(stored["id"][rows])]
-    own = torch.tensor(stored["probability"][rows])
-    torch.testing.assert_close(found.softmax(1).max(1).values, own.float(), atol=1e-3, rtol=1e-3)
-    return found
-
-
 @pytest.mark.parametrize("to", ["timm", "transformers"])
 def test_a_probe_is_one_model_of_the_library(to, probed, images, tmp_path):
     agrees(probed, to, images, tmp_path / "model")
@@ -144,29 +57,6 @@ def test_a_probe_is_one_model_of_the_library(to, probed, images, tmp_path):
 def test_a_graph_holds_mirrored_views_and_two_backbones(to, from_bytes, runs, images, tmp_path):
     folder = runs(backbone=[LEFT, RIGHT], features={"views": "flip"})
     agrees(folder, to, images, tmp_path / "model", from_bytes=from_bytes)
-
-
-@pytest.mark.parametrize(("to", "head"), [("torch", "cosine"), ("onnx", "adapter"), ("onnx", "cosine")])
-def test_a_graph_holds_heads_that_are_not_one_layer(to, head, runs, images, tmp_path):
-    train = {"head": head, "epochs": 2, "lr": 0.1, "batch_size": 16}
-    l2 = {} if head == "cosine" else {"l2": 1.0}
-    folder = runs(backbone=LEFT, solver={"name": "sgd", **l2}, train=train)
-    agrees(folder, to, images, tmp_path / "model")
-    with pytest.raises(UserError, match=f"a {head} head is not one linear layer; use --to onnx or"):
-        export(folder, "timm", tmp_path / "other")
-    assert not (tmp_path / "other").exists()
-
-
-def test_each_seed_of_a_tuned_run_can_be_chosen(runs, images, tmp_path, tmp_path_factory):
-    vit = tmp_path_factory.mktemp("vit")
-    tiny_vit(vit)
-    train = {"epochs": 1, "batch_size": 16, "lr": 1e-3, "start": "probe"}
-    backbone = {"name": f"timm:{vit}", "image_size": 32}
-    folder = runs(backbone=backbone, solver={"l2": 1.0}, finetune=True, seeds=2, train=train)
-    first, second = (agrees(folder, "timm", images, tmp_path / f"seed-{seed}", seed=seed) for seed in (0, 1))
-    assert not torch.allclose(first, second, atol=1e-3)
-    with pytest.raises(UserError, match="no head of seed 2; it has those of seeds 0, 1"):
-        export(folder, "timm", tmp_path / "seed-2", seed=2)
 
 
 @pytest.mark.parametrize("kind", ["dinov2", "vit"])

@@ -69,7 +69,7 @@ def cases(kind: str, models: Path) -> dict[str, tuple[str, Callable[[], Training
         training = vit("mr2", {"lam": 0.01}, epochs=1, clip=1.0, ema=0.9, lr=None)
         kept, held = np.arange(0, UNEVEN, 2), np.arange(1, UNEVEN, 2)
         training.search = Search(
-            (1e-3, 1e-2, 1e3), *(part(training.task.train, rows) for rows in (kept, held)), {}
+            (1e3, 1e-2, 1e-3), *(part(training.task.train, rows) for rows in (kept, held)), {}
         )
         return training
 

@@ -41,10 +41,12 @@ def test_every_registered_backbone_has_a_row_that_leaves_nothing_open(name):
         done = family_defaults.resolve(TrainConfig(optimizer=optimizer), kind, 3680)
         row = family_defaults.row(kind, optimizer)[1]
         still_open = {field for field in OPEN if getattr(done, field) is None}
-        assert still_open == ({"lr"} if row.rates else {"clip"})
+        assert still_open == ({"lr"} if row.tried else {"clip"})
         assert done.batch_norm == ("train" if kind == "scratch" else "frozen")
-        assert list(row.rates) == sorted(row.rates)
-        assert not row.rates or row.rates[0] <= row.lr <= row.rates[-1]
+        first, *lowered = family_defaults.rates(TrainConfig(optimizer=optimizer), kind)
+        assert first == row.lr
+        assert lowered == sorted(lowered, reverse=True)
+        assert first > lowered[0] > lowered[-1] > 0
 
 
 def test_weights_of_a_file_make_a_net_pretrained_that_is_otherwise_from_scratch(tmp_path):

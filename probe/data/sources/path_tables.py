@@ -6,6 +6,8 @@ is read by the `datasets` library, as a stream that leaves nothing on disk.
 
 from __future__ import annotations
 
+import codecs
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,14 @@ from probe.data.dataset import Split
 from probe.data.request import Request
 from probe.data.sources.image_folder import EXTENSIONS, FolderImages
 from probe.data.sources.list_files import check_images
-from probe.data.sources.table_columns import TablePart, label_column, listed, named_column, plain_labels
+from probe.data.sources.table_columns import (
+    TablePart,
+    first_named,
+    label_column,
+    listed,
+    named_column,
+    plain_labels,
+)
 from probe.data.sources.table_splits import table_splits
 from probe.errors import UserError
 from probe.system import safe_parquet
@@ -32,7 +41,9 @@ IMAGE_NAMES = ("image", "file_name", "filename", "file", "path", "filepath", "im
 SPLIT = "split"  # a column whose values name the split of each row
 NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 COMMAS = {".csv": ",;\t", ".tsv": "\t"}  # what may stand between the cells
-NOT_A_TABLE = ("metadata.csv", "metadata.jsonl")  # of an image folder: see `metadata_csv`
+# Of a folder of images, as `datasets` writes it. Where classes are folders it says more about the images: see
+# `metadata_csv`; else it has the labels.
+METADATA = ("metadata.csv", "metadata.jsonl")
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,7 @@ def read_tables(
     tables: Mapping[str, Sequence[tuple[Path, pa.Table]]], root: Path, ask: Request
 ) -> dict[str, Split]:
     """The same of tables in memory; each comes with the path that its own paths are relative to."""
-    if list(tables) == ["train"] and all(SPLIT in table.column_names for _, table in tables["train"]):
+    if list(tables) == ["train"] and all(_split_column(table) for _, table in tables["train"]):
         tables = _by_column(tables["train"], ask)
     parts = {name: [_part(*table, root, ask) for table in mine] for name, mine in tables.items()}
     for name, mine in parts.items():
@@ -78,13 +89,20 @@ def read_tables(
     return table_splits(parts, ask, root, lambda mine, ids: ListedImages(root, mine, ask.cache))
 
 
+def _split_column(table: pa.Table) -> str | None:
+    return first_named((SPLIT,), table.column_names)
+
+
 def _by_column(
     tables: Sequence[tuple[Path, pa.Table]], ask: Request
 ) -> dict[str, list[tuple[Path, pa.Table]]]:
     found: dict[str, list[tuple[Path, pa.Table]]] = {}
     for path, table in tables:
-        words = table[SPLIT].cast(pa.string())
-        for word in pc.unique(words).drop_null().to_pylist():
+        words = table[_split_column(table)].cast(pa.string()).fill_null("")
+        for word in pc.unique(words).to_pylist():
+            if not word:
+                row = pc.index(words, "").as_py() + 1
+                raise UserError(f'{path}: row {row} has no "{SPLIT}"; write train, val or test into each row')
             found.setdefault(word, []).append((path, table.filter(pc.equal(words, word))))
     return split_names.choose(found, ask.want, f'{tables[0][0]} (column "{SPLIT}")', ask.must)
 
@@ -93,25 +111,39 @@ def table_of(path: Path) -> pa.Table:
     """The table in a CSV or JSON file."""
     with safe_parquet.plain_errors(path, "cannot read the table {path}: {reason}"):
         reading.regular(path, LARGEST)
-        return _csv(path) if path.suffix in COMMAS else _json(path)
+        return _csv(path) if path.suffix.lower() in COMMAS else _json(path)
 
 
 def _csv(path: Path) -> pa.Table:
     from pyarrow import csv
 
     with path.open("rb") as file:
-        header = file.readline(1 << 16).decode("utf-8-sig", "replace")
-    comma = max(COMMAS[path.suffix], key=header.count)
+        header = file.readline(1 << 16)
+    if header.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UserError(f"cannot read the table {path}: it is in UTF-16; save it as CSV in UTF-8")
+    comma = max(COMMAS[path.suffix.lower()], key=header.decode("utf-8", "replace").count)
     parse = csv.ParseOptions(delimiter=comma, newlines_in_values=True)
-    names = csv.open_csv(path, parse_options=parse).schema.names
-    safe_parquet.check_once(path, names, names)
-    as_text = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-    return csv.read_csv(path, parse_options=parse, convert_options=as_text)
+    try:
+        names = csv.open_csv(path, parse_options=parse).schema.names
+        safe_parquet.check_once(path, names, names)
+        texts = dict.fromkeys(names, pa.string())
+        as_text = csv.ConvertOptions(column_types=texts, strings_can_be_null=False)
+        table = csv.read_csv(path, parse_options=parse, convert_options=as_text)
+    except pa.ArrowInvalid as error:
+        raise UserError(
+            f"cannot read the table {path}: {reason(error)}; save it as CSV in UTF-8, a line for each image"
+        ) from error
+    plain = [name.strip() for name in names]
+    if plain == names:
+        return table
+    # "path, label": the blank belongs to the comma, in the rows too
+    return pa.table([pc.utf8_trim_whitespace(column) for column in table.columns], names=plain)
 
 
 def _json(path: Path) -> pa.Table:
     import datasets
 
+    logging.getLogger("datasets").setLevel(logging.CRITICAL)  # it would log what becomes one line of ours
     try:
         rows = datasets.load_dataset("json", data_files=str(path), split="train", streaming=True)
         found = list(rows.with_format("arrow").iter(10_000))
@@ -133,10 +165,15 @@ def _part(path: Path, table: pa.Table, root: Path, ask: Request) -> PathPart:
     given = table[image].to_pylist()
     if any(not file for file in given):
         raise UserError(f'{path}: row {next(i for i, f in enumerate(given) if not f) + 1} has no "{image}"')
-    files = [str(below / file) if below is not None else file for file in given]
+    files = [_below(root, str(below / file)) if below is not None else file for file in given]
     labels = _labels(table[label], path)
     ids = table["id"].to_pylist() if "id" in table.column_names and label != "id" else files
     return PathPart(path, labels, [i if i != "" else None for i in ids], (), table, files)
+
+
+def _below(root: Path, file: str) -> str:
+    """A path below the data folder without it: an absolute one is then the same id on every machine."""
+    return file.removeprefix(f"{root.absolute().as_posix()}/")
 
 
 def _labels(column: pa.ChunkedArray, path: Path) -> pa.Array:
@@ -156,13 +193,13 @@ def _path_column(table: pa.Table, ask: Request, path: Path) -> str:
     texts = [f.name for f in table.schema if safe_parquet.is_text(f.type)]
     if ask.image_named is not None:
         return named_column(ask.image_named, texts, path, "data.image")
-    for name in (*ask.image, *IMAGE_NAMES):
-        if name in texts:
-            return name
+    if (known := first_named((*ask.image, *IMAGE_NAMES), texts)) is not None:
+        return known
     for name in texts:
         if table.num_rows and str(table[name][0].as_py()).lower().endswith(EXTENSIONS):
             return name
+    kinds = (f.name if f.name in texts else f"{f.name} ({f.type})" for f in table.schema)
     raise UserError(
-        f'{path} has no column of paths (call it "image", or say data.image=NAME); its columns: '
-        f"{listed(table.column_names)}"
+        f'{path} has no column of paths (call it "image", or say data.image=NAME), one for each row; its '
+        f"columns: {listed(kinds)}"
     )

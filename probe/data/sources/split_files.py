@@ -23,7 +23,7 @@ def groups(files: Iterable[str], where: str, configuration: str | None = None) -
         if configuration in (None, folder.as_posix(), folder.name):
             by_split.setdefault(stem, {}).setdefault(folder.as_posix(), []).append(file)
     for split, homes in by_split.items():
-        if len(homes) > 1 and any(split in words for words in split_names.WORDS.values()):
+        if len(homes) > 1 and split_names.is_split(split):
             raise UserError(
                 f"{where} holds several data sets ({', '.join(sorted(homes))}); choose one: the folder "
                 "itself, or data.config=NAME (owner/name:NAME for the hub)"
@@ -32,16 +32,29 @@ def groups(files: Iterable[str], where: str, configuration: str | None = None) -
 
 
 def check_complete(files: Iterable[str], where: str) -> None:
-    """Raise when `train-00000-of-00002` is there and `train-00001-of-00002` is not."""
-    seen: dict[int, set[int]] = {}
+    """Raise when a file is missing: one of `-of-00002`, or one between `train-000` and `train-002`."""
+    totals: dict[int, set[int]] = {}
+    counted: dict[str, set[int]] = {}
     for file in files:
-        match = NUMBER.search(PurePosixPath(file).stem)
+        path = PurePosixPath(file)
+        match = NUMBER.search(path.stem)
         if match and match["total"]:
-            seen.setdefault(int(match["total"]), set()).add(int(match["shard"]))
-    for total, shards in seen.items():
+            totals.setdefault(int(match["total"]), set()).add(int(match["shard"]))
+        elif match:
+            counted.setdefault(f"{path.parent}/{path.stem[: match.start()]}", set()).add(int(match["shard"]))
+    for total, shards in totals.items():
         if missing := sorted(set(range(total)) - shards):
             raise UserError(
                 f"{where}: {len(missing)} of {total} files are missing, the first is number {missing[0]}"
+            )
+    for shards in counted.values():
+        first, last = min(shards), max(shards)
+        # numbers that begin elsewhere are not counted: years, for instance
+        if first < 2 and len(shards) < (there := last - first + 1):
+            gap = min(set(range(first, last)) - shards)
+            raise UserError(
+                f"{where}: files are numbered {first} to {last}, and {there - len(shards)} are missing, the "
+                f"first is number {gap}; a pattern with braces says which are meant, if it is not missed"
             )
 
 

@@ -76,13 +76,20 @@ def label_column(schema: pa.Schema, ask: Request, path: Path) -> str:
     if ask.label_named is not None:
         return named_column(ask.label_named, schema.names, path, "data.label")
     declared = [name for name, feature in features(schema).items() if feature.get("_type") == "ClassLabel"]
-    for name in (*ask.label, *declared, *LABEL_NAMES):
-        if name in schema.names:
-            return name
+    known = first_named((*ask.label, *declared, *LABEL_NAMES), schema.names)
+    if known is not None:
+        return known
     raise UserError(
         f'{path} has no label column (call it "label", or say data.label=NAME); its columns: '
         f"{listed(schema.names)}"
     )
+
+
+def first_named(words: Iterable[str], present: Sequence[str]) -> str | None:
+    """The column that has the first of these names; where none has, the case of letters does not matter."""
+    words = list(words)
+    small = {name.lower(): name for name in reversed(present)}
+    return next((w for w in words if w in present), next((small[w] for w in words if w in small), None))
 
 
 def named_column(name: str, present: Sequence[str], path: Path, key: str) -> str:

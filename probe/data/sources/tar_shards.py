@@ -66,6 +66,7 @@ class _Sample:
     images: dict[str, tuple[int, int]] = field(default_factory=dict)  # by extension: start, length
     label: str | None = None
     beside: dict[str, Any] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)  # extensions of its files
 
 
 class TarImages(Images):
@@ -167,10 +168,13 @@ def _samples(path: Path, size: int) -> dict[str, _Sample]:
             stem, _, extension = name.name.partition(".")
             sample = samples.setdefault(str(name.with_name(stem)), _Sample())
             extension = extension.lower()
+            if extension in sample.seen:
+                raise tarfile.ReadError(f"{member.name} stands in it twice; give each sample its own name")
+            sample.seen.add(extension)
             if f".{extension}".endswith(EXTENSIONS):
                 sample.images[extension] = member.offset_data, member.size
             elif extension in (*TEXTS, "json"):
-                _take_text(sample, extension, _content(tar, member))
+                _take_text(sample, extension, _content(tar, member), member.name)
     return samples
 
 
@@ -181,12 +185,15 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
     return "" if file is None else file.read().decode("utf-8")
 
 
-def _take_text(sample: _Sample, extension: str, text: str) -> None:
+def _take_text(sample: _Sample, extension: str, text: str, name: str) -> None:
     if extension != "json":
         if sample.label is None or extension == TEXTS[0]:
             sample.label = text.strip()
         return
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise tarfile.ReadError(f"{name} is not JSON: {error}") from error
     sample.beside = found if isinstance(found, dict) else {}
 
 
@@ -228,5 +235,6 @@ def _plain_errors(path: Path) -> Iterator[None]:
         yield
     except (tarfile.TarError, OSError, ValueError, OverflowError, EOFError, RecursionError) as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        hint = "; compressed shards cannot be read at random: unpack them" if "gz" in path.suffix else ""
+        packed = isinstance(error, tarfile.ReadError) and "header" in why
+        hint = "; if it is compressed, unpack it: images are read at their places" if packed else ""
         raise UserError(f"cannot read {path} as a tar file: {why.splitlines()[0]}{hint}") from error

@@ -15,6 +15,7 @@ from probe.core.collectives import leave_at_exit
 from probe.errors import UserError
 from probe.recipe.train_settings import TrainConfig
 from probe.system import world
+from probe.system.allocator import keep_freed_memory
 from probe.train.model import batchnorm
 from probe.train.parallel import deepspeed_config, dtensor, fsdp_config
 from probe.train.parallel.engine import Engine, Sharded
@@ -63,6 +64,8 @@ def accelerator(settings: TrainConfig, folder: Path | None = None) -> Accelerato
     fsdp_config.check_kind(found.distributed_type.value)
     if found.distributed_type.value == "DEEPSPEED":
         raise UserError("start DeepSpeed with --accelerate-config FILE, not by Accelerate's own launcher")
+    if found.device.type == "cpu":
+        keep_freed_memory()
     leave_at_exit()
     check_world()
     started = world.size()

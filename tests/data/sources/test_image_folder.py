@@ -78,7 +78,7 @@ def test_bad_folders_are_refused_in_one_line(tmp_path):
     refuse(write_folder(tmp_path / "b", splits=("test",)), "no train split")
     refuse(write_folder(tmp_path / "c", classes=("cat",)), "one class only", "cat")
     (tmp_path / "d").mkdir()
-    refuse(tmp_path / "d", "no train split", "empty")
+    refuse(tmp_path / "d", "no labelled images", "it holds nothing")
     (tmp_path / "file.txt").write_text("x")
     refuse(tmp_path / "file.txt", "is a file, not a folder")
 
