@@ -37,6 +37,7 @@ from probe.runs.folder import RunFolder, understood
 from probe.runs.naming import WORD
 from probe.runs.predict import load_backbone_of
 from probe.runs.run import Run
+from probe.system import devices
 
 AMONG = ("auto", "all", "present")
 
@@ -70,6 +71,7 @@ def evaluate(
     among: str = "auto",
     by: str | None = None,
     skip_bad_images: bool = False,
+    device: str = "auto",
     cache: Path | None = None,
     out: Path = Path("runs"),
 ) -> Run:
@@ -78,6 +80,7 @@ def evaluate(
     among  "all": a prediction is one of all classes; "present": of those that the data has; "auto": all, but
            present for ImageNet-R and -A, as their authors do it
     by     a column that groups the images, as `data.attribute` of a recipe
+    device where the images are encoded, as `device` of a recipe
     """
     folder = RunFolder(run)
     stored = folder.result()
@@ -87,8 +90,8 @@ def evaluate(
     found = judged.read(data, about["class_names"], root=root, cache=cache)
     tuned = folder if about.get("tuned") else None
     views = [View(name) for name in about.get("views", [CENTER.name])]
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    encoders = [load_backbone_of(part, tuned, device) for part in (about, *about.get("also", []))]
+    where = str(devices.chosen(device, devices.FOR_ENCODING))
+    encoders = [load_backbone_of(part, tuned, where) for part in (about, *about.get("also", []))]
     sets = [
         side_by_side(
             [

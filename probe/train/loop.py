@@ -62,13 +62,14 @@ class Training:
         digest: str = "",  # of all that decides the result: a checkpoint of another one is refused
         show: bool = True,
         accelerator: Accelerator | None = None,
+        device: torch.device | None = None,  # where it trains, without an accelerator; None: `auto`
         between_checkpoints: float = 0.0,  # seconds; shorter epochs do not save each of their ends
         search: Callable[[Training], dict[str, Any]] | None = None,  # finds the rate ("lr") before step 0
         about: dict[str, Any] | None = None,  # the log's first line
     ) -> None:
         self.task, self.settings, self.seed = task, settings, seed
         self.search, self.about, self.between_checkpoints = search, about, between_checkpoints
-        self.accelerator = accelerator or runtime.accelerator(settings, folder)
+        self.accelerator = accelerator or runtime.accelerator(settings, folder, device)
         self.checkpoints = Checkpoints(folder, digest, self.accelerator)
         # Does a process hold a shard of every weight? Asked now: Accelerate says no once it has sharded.
         self.sharded: bool = self.accelerator.is_fsdp2
