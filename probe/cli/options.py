@@ -34,7 +34,7 @@ out_option = click.option(
     help="Folder that run folders are written to.",
 )
 
-DEVICE_HELP = "Where images are encoded, heads solved and networks trained: auto (default), cpu, cuda, cuda:1, xpu, mps."
+DEVICE_HELP = "Where images are encoded, solved and trained: auto (default), cpu, cuda, cuda:1, xpu, mps."
 device_option = click.option(
     "--device",
     default="auto",

@@ -45,7 +45,7 @@ def chosen(device: str | torch.device | None, auto: tuple[str, ...] = FOR_FITTIN
         raise UserError(f"device: there is no {named}, only {count} of them; the first is {kind}:0")
     if world.size() > 1:
         raise UserError(
-            f"device: {named} is one device for {world.size()} processes; use device={kind}, which gives each its own"
+            f"device: {named} is one device for {world.size()} processes; use device={kind}: one for each"
         )
     return torch.device(kind, int(number))
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from probe.core import collectives
+from probe.core.threads import free_threads
 from probe.evaluation.metrics import score
 from probe.methods.base import Method
 from probe.recipe.train_settings import TrainConfig
@@ -130,6 +131,7 @@ class Training:
 
     # -- the loop ------------------------------------------------------------------------------------------
 
+    @free_threads()  # a checkpoint's number comes before it
     def run(self) -> Progress:
         """Train from the last checkpoint, or the start, to the end; the network then has the kept weights."""
         stages = self.method.stages(self.task.epochs)

@@ -78,7 +78,7 @@ def test_each_process_of_a_machine_has_its_own_gpu(machine):
         ({}, (0, 1, 0), "mps", "sees no mps"),
         ({}, (0, 1, 0), "cuda", "sees no cuda"),
         ({"cuda": 2}, (0, 1, 0), "cuda:2", "there is no cuda:2, only 2"),
-        ({"cuda": 2}, (1, 2, 1), "cuda:0", "one device for 2 processes; use device=cuda"),
+        ({"cuda": 2}, (1, 2, 1), "cuda:0", "one device for 2 processes; use device=cuda: one for each"),
     ],
 )
 def test_what_is_not_there_is_refused_in_one_line(machine, counts, place, name, said):
