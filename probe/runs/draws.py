@@ -30,9 +30,8 @@ def further(recipe: Recipe) -> list[Recipe]:
 def joined(parts: Sequence[FittedMethod]) -> FittedMethod:
     """A method's fits on all draws as those of one run, seed by seed."""
     lists = ("fits", "scores", "tuned", "holdout_scores", "start_scores", "first_scores")
-    return replace(
-        parts[0], **{name: [value for part in parts for value in getattr(part, name)] for name in lists}
-    )
+    values: dict[str, Any] = {name: [v for part in parts for v in getattr(part, name)] for name in lists}
+    return replace(parts[0], **values)
 
 
 def record(recipe: Recipe, inputs: Sequence[RunInputs]) -> list[dict[str, Any]]:

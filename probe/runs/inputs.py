@@ -30,12 +30,11 @@ from probe.features.views import CENTER, View
 from probe.recipe import PartConfig, Recipe
 from probe.runs import first_stage, groups, unavailable
 from probe.runs.first_stage import FirstStage
-from probe.system import world
+from probe.system import devices
 
 Stage = Callable[[str], AbstractContextManager[None]]
 # Where all features are in the cache, a backbone's identity is enough.
 AnyBackbone: TypeAlias = Backbone | BackboneIdentity
-ACCELERATORS = ("cuda", "xpu", "mps")
 
 
 @dataclass(frozen=True)
@@ -131,14 +130,9 @@ class RunInputs:
         return data.stratified_holdout(self.features["train"].y, fraction, seed)[1]
 
 
-def device() -> str:
-    """This process's GPU (NVIDIA's or AMD's, Intel's, Apple's), or the CPU."""
-    import torch
-
-    found = torch.accelerator.current_accelerator(check_available=True)
-    if found is None or found.type not in ACCELERATORS:
-        return "cpu"
-    return found.type if found.type == "mps" else f"{found.type}:{world.local_rank()}"
+def device(recipe: Recipe) -> str:
+    """Where the recipe's images are encoded."""
+    return str(devices.chosen(recipe.device, devices.FOR_ENCODING))
 
 
 def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
@@ -179,10 +173,10 @@ def load_backbone(recipe: Recipe, part: PartConfig, cache: Path | None = None) -
     """One of the recipe's backbones, with its weights."""
     first = first_stage.of(recipe)
     if first is not None and first.tuned:
-        return first.backbone(device())
+        return first.backbone(device(recipe))
     settings = part.model_dump()
     b = backbone_identity.load_and_remember(
-        settings, lambda: backbones.load(**settings, device=device()), cache
+        settings, lambda: backbones.load(**settings, device=device(recipe)), cache
     )
     if recipe.solver.name == "zeroshot":
         b.encode_text(["a photo"])  # refused now, not after minutes of extraction

@@ -56,7 +56,7 @@ def describe(e: Experiment) -> dict[str, Any]:
             "averaged": [view.name for view in e.inputs.averaged_views],
         },
         "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(e.fitted.fits)],
-        "environment": {**environment.describe(), "device": device()},
+        "environment": {**environment.describe(), "device": device(e.recipe)},
     }
 
 

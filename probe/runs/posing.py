@@ -16,7 +16,7 @@ from probe.probing.problem import ProbeProblem
 from probe.probing.zero_shot import text_classifier
 from probe.recipe import Recipe
 from probe.runs.inputs import AnyBackbone, RunInputs
-from probe.solve import devices
+from probe.system import devices
 
 IN_MEMORY = 4 << 30  # bytes of features up to which they are held in memory; beyond, they are read in blocks
 
@@ -46,7 +46,7 @@ def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
         tested=None if averaged == learnt else _held(inputs.stack(averaged), balance),
         balance=balance,
         groups=_groups(recipe, inputs),
-        device=devices.chosen(recipe.solver.device),
+        device=devices.chosen(recipe.device),
         tf32=recipe.solver.tf32,
     )
 

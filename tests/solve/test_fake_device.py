@@ -141,14 +141,6 @@ def test_a_device_without_float64_keeps_exact_numbers_at_home():
     assert devices.exact_home(GPU) == GPU
 
 
-def test_devices_are_named_or_refused_in_one_line():
-    assert devices.chosen("cpu") == CPU
-    assert devices.chosen("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-    for name, said in (("gpu", "none of auto"), ("mps", "no mps"), ("cuda:99", "CUDA|there is no")):
-        with pytest.raises(logistic.UserError, match=said):
-            devices.chosen(name)
-
-
 def test_tf32_is_off_inside_and_as_before_outside():
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
