@@ -42,7 +42,8 @@ def predict(
 ) -> None:
     """Classify images with the head that a run saved.
 
-    IMAGES are files, folders, patterns in quotes, or tables (.csv, .parquet) with a column path or image.
+    IMAGES are files, folders, patterns in quotes, tables (.csv, .tsv, .json, .jsonl, .parquet, .arrow) with a
+    column path or image, or shards (.tar).
 
     \b
     probe predict runs/clip-rn50-pets-mr2-1a2b3c4d cat.jpg 'photos/**/*.jpg' inbox/ --top 3

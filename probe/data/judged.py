@@ -8,7 +8,7 @@ test split only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +56,20 @@ class Judged:
     split: Split
     present: np.ndarray  # the head's classes (numbers) that it has images of
     among_present: bool  # is it judged among those only, where nothing else is asked for?
+    left_out: int = 0  # images that the head has learnt from
+
+    def without(self, digests: np.ndarray) -> Judged:
+        """The images whose stored bytes are none of those with these `digests` (N x 32 bytes)."""
+        # compared as texts of 32 bytes, which numpy can sort
+        mine, learnt = (np.ascontiguousarray(d).view("S32").ravel() for d in (self.split.digests, digests))
+        kept = ~np.isin(mine, learnt)
+        if not kept.any():
+            raise UserError(
+                f"the run has learnt from all {len(kept):,} images of {self.name}; give images that are new "
+                "to it"
+            )
+        split = self.split if kept.all() else self.split.subset(kept, self.split.name)
+        return replace(self, split=split, present=np.unique(split.labels), left_out=int((~kept).sum()))
 
 
 def read(

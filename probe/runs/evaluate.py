@@ -1,8 +1,8 @@
 """Judge the head, or the tuned network, that a run saved, on other images of its classes.
 
-The result is that of a run's test split, and `shift` says how far it is from the run's own test: paired where
-these are the same images (by id, with the same labels: a corrupted copy), else as the difference of two sets
-of images.
+Images that the run has learnt from, by content, are left out. The result is that of a run's test split, and
+`shift` says how far it is from the run's own test: paired where these are the same images (by id, with the
+same labels: a corrupted copy), else as the difference of two sets of images.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Scored:
     test: FeatureSet  # its features, with the head's class numbers as labels
     scores: dict[int, Tensor]  # by seed, N x K
     among_present: bool
+    checked: bool  # is it known which images the run learnt from, so that they are left out?
 
     @cached_property
     def predicted(self) -> list[Predictions]:
@@ -103,10 +104,13 @@ def evaluate(
     if "backbone" not in about:
         raise UserError(f"{run} holds a head but no backbone; give a run folder, as `probe run` writes it")
     found = judged.read(data, about["class_names"], root=root, cache=cache)
+    learnt_from = folder.training_images()
+    if learnt_from is not None:
+        found = found.without(learnt_from)
     present = among == "present" or (among == "auto" and found.among_present)
     seeds = folder.seeds if seed is None else [seed]
     test, scores = _scores(folder, seeds, found.split, cache, skip_bad_images, device)
-    scored = Scored(folder, stored, found, test, scores, present)
+    scored = Scored(folder, stored, found, test, scores, present, learnt_from is not None)
     with understood(run):
         result = _result(scored, by)
     small = thumbnails.of_diagnostics({"test": found.split}, result["diagnostics"])
@@ -177,6 +181,7 @@ def _result(s: Scored, by: str | None) -> dict[str, Any]:
             "sizes": {"test": len(s.test)},
             "fingerprints": {"test": s.data.split.fingerprint},
             "skipped": {"test": s.test.skipped} if s.test.skipped else {},
+            "learnt_from": s.data.left_out if s.checked else None,  # images left out; None: not known
         },
         "seeds": [{"seed": seed} for seed in s.scores],
         "groups_by": s.result.get("groups_by"),
@@ -259,6 +264,13 @@ def _same(own: ExternalPredictions, s: Scored) -> NDArray[np.int64] | None:
 def _remarks(s: Scored) -> list[str]:
     seeds = "seed " + ", ".join(map(str, s.scores)) if len(s.scores) == 1 else f"{len(s.scores)} seeds"
     said = [f"{s.run.path.resolve().name} ({seeds}), judged on {s.data.name}"]
+    if not s.checked:
+        said.append(
+            "some of these may be images that the run learnt from: it does not list them; run it again"
+        )
+    elif s.data.left_out:
+        of = s.data.left_out + len(s.data.split)
+        said.append(f"{s.data.left_out:,} of {of:,} images were left out: the run has learnt from them")
     k, there = s.test.num_classes, len(s.data.present)
     if there < k:
         among = f"those {there}" if s.among_present else f"all {k}"

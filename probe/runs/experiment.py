@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.data import Split
 from probe.evaluation.predictions import Predictions
 from probe.evaluation.summary import EvaluationSet, Groups
 from probe.features import FeatureSet
@@ -41,6 +42,14 @@ class Experiment:
     def inputs_of(self, seed: int) -> RunInputs:
         """What a seed learnt from."""
         return self.further[seed - 1] if seed and self.further else self.inputs
+
+    @property
+    def learnt_from(self) -> list[Split]:
+        """The splits that some seed has learnt from; zero-shot has learnt from none."""
+        if self.recipe.solver.name == "zeroshot":
+            return []
+        each = [self.inputs, *self.further]
+        return [inputs.data[split] for inputs in each for split in inputs.features if split != "test"]
 
     @property
     def test(self) -> FeatureSet:

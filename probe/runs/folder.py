@@ -24,7 +24,11 @@ from probe.system.cache_dir import OTHER_RUN, check_owner
 from probe.train.log import FILE as LOG
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from backbones.backbone import Backbone
+    from probe.data import Split
     from probe.evaluation.crossfitted import Crossfitted
     from probe.evaluation.predictions import Predictions
     from probe.evaluation.track_record import TrackRecord
@@ -202,6 +206,19 @@ class RunFolder:
         from probe.evaluation import crossfitted
 
         crossfitted.write(self.path / crossfitted.FILE, said, ids, class_names)
+
+    def write_training_images(self, splits: Sequence[Split]) -> None:
+        """What `training_images` reads."""
+        from probe.runs import training_images
+
+        training_images.write(self.path / training_images.FILE, splits)
+
+    def training_images(self) -> NDArray[np.uint8] | None:
+        """The digests (N x 32 bytes) of all images that the run learnt from; None of runs before it."""
+        from probe.runs import training_images
+
+        path = self.path / training_images.FILE
+        return training_images.read(path) if path.exists() else None
 
     def write_log(self, text: str) -> None:
         """One JSON object per line."""

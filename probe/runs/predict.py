@@ -17,7 +17,8 @@ from torch import Tensor
 import backbones
 from backbones.backbone import Backbone
 from probe.data.decode import BadImage, rgb
-from probe.data.unlabelled import StoredImage, Unlabelled
+from probe.data.sources.image_folder import EXTENSIONS
+from probe.data.unlabelled import FORMS, StoredImage, Unlabelled
 from probe.errors import UserError
 from probe.evaluation.track_record import TrackRecord
 from probe.features.views import CENTER, View
@@ -32,6 +33,7 @@ BATCH = 64
 DECODERS = 4  # threads, where there are as many cores
 ENDS = (".csv", ".parquet")
 WAYS_OUT = "fix it, or give --skip-bad-images"
+BACKSLASHES = "its path has backslashes, as on Windows: write / instead"
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,15 @@ class PredictionStream:
         try:
             return self._network.pixels(image)
         except (BadImage, OSError) as error:
-            reason = str(error)
+            reason, hint = str(error).removesuffix(f"; {WAYS_OUT}"), ""
             if isinstance(error, OSError):
-                reason = f"cannot read {image.name}: {error.strerror or error}; {WAYS_OUT}"
+                reason = f"cannot read {image.name}: {error.strerror or error}"
+                hint = f"{BACKSLASHES}; " if "\\" in image.name else ""
+            elif image.path is not None and not image.name.lower().endswith(EXTENSIONS):
+                hint = f"what is read is {FORMS}; "
             if not self._skip:
-                raise UserError(reason) from error
-            return reason.removesuffix(f"; {WAYS_OUT}")
+                raise UserError(f"{reason}; {hint}{WAYS_OUT}") from error
+            return reason
 
     def _scored(self, seen: Sequence[tuple[str, list[Tensor]]]) -> Iterator[Predicted]:
         if not seen:

@@ -213,6 +213,7 @@ def write(
         if e.inputs.first is not None and e.inputs.first.tuned:  # which has one seed
             new.copy_file(e.inputs.first.folder.weights)
         new.write_predictions(e.predictions, e.test)
+        new.write_training_images(e.learnt_from)
         if ranking.crossfitted is not None:
             new.write_crossfitted(ranking.crossfitted, e.inputs.training_ids, e.problem.class_names)
         e.strategy.write_log(e.fitted, folder.work, new)

@@ -9,7 +9,7 @@ cheap.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from backbones.reading import expanded
 from probe import data, methods
 from probe.errors import UserError
 from probe.recipe import Recipe, build
-from probe.runs import first_stage, groups, inputs
+from probe.runs import draws, first_stage, groups, inputs
 from probe.runs.folder import RunFolder
 from probe.system.cache_dir import OTHER_RUN, check_owner
 from probe.system.safe_text import one_line
@@ -77,6 +77,8 @@ class Present:
         for split in {**before, **dict.fromkeys(found.splits)}:
             if split not in found.splits or before.get(split) != found[split].fingerprint:
                 return f'the {split} images of "{recipe.data.name}" have changed'
+        if (change := self._draws(recipe, result["data"].get("draws"))) is not None:
+            return change
         if result["backbone"].get("fingerprint") != self.weights(recipe):
             return f"the weights of {recipe.backbone.title} have changed"
         if recipe.from_scratch and result["groups_by"] == "crossfit":
@@ -84,6 +86,16 @@ class Present:
         given = groups.given(recipe.groups, found.class_names)
         if given is not None and _named(given, found.class_names) != _members(result):
             return f"the groups of {groups.origin(recipe.groups)['groups_from']} have changed"
+        return None
+
+    def _draws(self, recipe: Recipe, before: Sequence[Mapping[str, Any]] | None) -> str | None:
+        """The same of the images that each further seed of a few-shot run learns from."""
+        further = draws.further(recipe)
+        if further and not before:
+            return "an earlier version gave all seeds the same draw of images"
+        now = [self.data(drawn)["train"].fingerprint for drawn in further]
+        if now != [row["train"] for row in before or ()][1:]:
+            return f'the train images of "{recipe.data.name}" have changed'
         return None
 
     def gone(self, recipe: Recipe) -> bool:

@@ -7,7 +7,9 @@ import pytest
 
 from probe import data, recipe
 from probe.runs import draws
+from probe.runs.folder import RunFolder
 from probe.runs.run import run
+from probe.runs.staleness import Present
 from tests.support.training_world import tiny_vit
 
 SETTINGS = {"epochs": 1, "batch_size": 4, "lr": 0.01}
@@ -50,6 +52,30 @@ def test_seeds_of_a_few_shot_run_are_the_runs_of_its_draws(task, vit, colours, c
         assert np.array_equal(both.predictions[1].true_probability, other.predictions[0].true_probability)
     else:
         assert not np.array_equal(both.predictions[1].probability, both.predictions[0].probability)
+
+
+def test_the_images_of_every_draw_were_learnt_from(vit, colours, cache, tmp_path):
+    name = {"name": str(colours), "shots": 3}
+    both = run(built(vit, colours, "probe", data=name, seeds=2), cache=cache, out=tmp_path)
+    drawn = [data.load(colours, shots=3, draw=d)["train"].digests for d in (0, 1)]
+    expected = {row.tobytes() for part in drawn for row in part}
+    found = RunFolder(both.folder).training_images()
+    assert len(found) == len(expected) > len(drawn[0])
+    assert {row.tobytes() for row in found} == expected
+
+
+def test_a_few_shot_run_of_the_same_draw_for_all_seeds_is_stale(vit, colours, cache, tmp_path):
+    few = built(vit, colours, "probe", data={"name": str(colours), "shots": 3}, seeds=2)
+    result, present = run(few, cache=cache, out=tmp_path).result, Present(cache)
+    assert present.change(few, result) is None
+    about = result["data"]
+    older = {**result, "data": {key: value for key, value in about.items() if key != "draws"}}
+    assert present.change(few, older) == "an earlier version gave all seeds the same draw of images"
+    rows = [about["draws"][0], {**about["draws"][1], "train": "other images"}]
+    other = {**result, "data": {**about, "draws": rows}}
+    assert present.change(few, other) == f'the train images of "{colours}" have changed'
+    one = built(vit, colours, "probe", data={"name": str(colours), "shots": 3})
+    assert present.change(one, older) is None
 
 
 def test_draws_follow_the_one_that_is_named_and_other_runs_have_none(vit, colours):

@@ -72,6 +72,85 @@ def test_other_images_of_some_classes_are_compared_unpaired_and_the_subset_is_sa
     assert among.result["test"]["top1"] >= result["test"]["top1"]
 
 
+def flat_folder(root, images=10):
+    rng = np.random.default_rng(3)
+    for name, colour in COLOURS.items():
+        paint(root / name, colour, images, rng)
+    return root
+
+
+def as_csv(root):
+    files = sorted(p.relative_to(root.parent).as_posix() for p in root.rglob("*.png"))
+    place = root.with_suffix(".csv")
+    place.write_text("path,label\n" + "".join(f"{f},{f.split('/')[1]}\n" for f in files))
+    return place
+
+
+def as_parquet(root):
+    files = sorted(root.rglob("*.png"))
+    images = [{"bytes": f.read_bytes(), "path": None} for f in files]
+    place = root.with_name("only-train") / "train-00000-of-00001.parquet"
+    place.parent.mkdir()
+    pq.write_table(pa.table({"image": images, "label": [f.parent.name for f in files]}), place)
+    return place.parent
+
+
+@pytest.mark.parametrize("form", [lambda root: root, as_csv, as_parquet])
+def test_of_data_without_splits_only_what_the_run_has_not_learnt_from_is_judged(form, vit, cache, tmp_path):
+    data = form(flat_folder(tmp_path / "flat"))
+    content = {"backbone": {"name": f"timm:{vit}", "image_size": 32}, "data": str(data), "method": "erm"}
+    done = run(recipe.build({**content, "solver": {"l2": 1.0}}), cache=cache, out=tmp_path / "runs")
+    sizes = done.result["data"]["sizes"]
+    found = evaluate(done.folder, str(data), cache=cache, out=tmp_path).result
+    assert sizes["train"] + sizes["test"] == 40
+    assert found["data"]["learnt_from"] == sizes["train"]
+    assert found["data"]["sizes"]["test"] == sizes["test"]
+    assert found["test"]["top1"] == done.result["test"]["top1"]
+    assert found["shift"]["paired"]
+    assert f"{sizes['train']} of 40 images were left out: the run has learnt from them" in found["remarks"]
+
+
+def test_an_image_is_known_by_its_content_wherever_it_stands_and_whatever_it_is_called(
+    done, colours, cache, tmp_path
+):
+    root = tmp_path / "mixed"
+    paint(root / "red", COLOURS["red"], 5, np.random.default_rng(11))
+    learnt = sorted((colours / "train" / "red").glob("*.png"))[:2]
+    for number, path in enumerate(learnt):
+        (root / "blue").mkdir(exist_ok=True)  # under another label too
+        shutil.copy(path, root / "blue" / f"renamed-{number}.png")
+    found = evaluate(done.folder, str(root), cache=cache, out=tmp_path).result
+    assert found["data"]["learnt_from"] == 2
+    assert found["data"]["sizes"]["test"] == 5
+    assert "mixed has 1 of the 4 classes; predictions are among all 4" in found["remarks"]
+    shutil.rmtree(root / "red")
+    with pytest.raises(
+        UserError, match="the run has learnt from all 2 images of mixed; give images that are"
+    ):
+        evaluate(done.folder, str(root), cache=cache, out=tmp_path)
+
+
+def test_a_run_that_does_not_list_its_training_images_is_judged_with_a_warning(
+    done, colours, cache, tmp_path
+):
+    older = tmp_path / done.folder.name
+    shutil.copytree(done.folder, older)
+    (older / "training_images.parquet").unlink()
+    found = evaluate(older, str(colours / "train"), cache=cache, out=tmp_path / "out").result
+    assert found["data"]["learnt_from"] is None
+    assert sum("images that the run learnt from: it does not list them" in r for r in found["remarks"]) == 1
+    with pytest.raises(UserError, match="the run has learnt from all"):
+        evaluate(done.folder, str(colours / "train"), cache=cache, out=tmp_path / "out")
+
+
+def test_a_changed_list_of_training_images_is_noticed(done, colours, cache, tmp_path):
+    other = tmp_path / done.folder.name
+    shutil.copytree(done.folder, other)
+    pq.write_table(pq.read_table(other / "training_images.parquet")[1:], other / "training_images.parquet")
+    with pytest.raises(UserError, match=r"training_images\.parquet is not as it was written"):
+        evaluate(other, str(colours), cache=cache, out=tmp_path / "out")
+
+
 def test_unknown_classes_are_one_line(done, cache, tmp_path):
     paint(tmp_path / "odd" / "purple", (120, 0, 120), 3, np.random.default_rng(0))
     paint(tmp_path / "odd" / "red", (200, 0, 0), 3, np.random.default_rng(0))

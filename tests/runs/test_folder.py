@@ -72,7 +72,7 @@ def test_a_comparison_without_predictions_says_what_is_missing(tmp_path):
 
 NAMES = {
     *("result.json", "recipe.yaml", "log.jsonl", "report.html", "predictions.parquet"),
-    *("head.safetensors", "crossfit.parquet", "thumbnails.json", "SHA256SUMS"),
+    *("head.safetensors", "crossfit.parquet", "training_images.parquet", "thumbnails.json", "SHA256SUMS"),
 }
 
 

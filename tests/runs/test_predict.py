@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import tarfile
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from datasets import Dataset
 
 from probe import recipe
 from probe.cli import main
@@ -41,12 +43,23 @@ def tables(colours, tmp_path):
     struct = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     stored = pa.array([{"bytes": f.read_bytes(), "path": f.name} for f in files], struct)
     pq.write_table(pa.table({"image": stored}), tmp_path / "images.parquet")
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"image": str(f)}) + "\n" for f in files))
+    (tmp_path / "semicolons.csv").write_text("id;path\n" + "".join(f"1;{f}\n" for f in files))
+    with tarfile.open(tmp_path / "shard.tar", "w") as tar:
+        for file in files:  # names with dots, which tell samples apart only where there are labels
+            tar.add(file, f"inbox/photo.{file.stem}.png")
+    (tmp_path / "shards").mkdir()
+    for number, part in enumerate((stored[:5], stored[5:])):
+        pq.write_table(pa.table({"image": part}), tmp_path / "shards" / f"part-{number}.parquet")
+    Dataset.from_dict({"image": stored.to_pylist()}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / "cache-1a2b.arrow").write_bytes(b"left by a map")
     return tmp_path
 
 
 def test_every_kind_of_source_gives_the_same_predictions(folder, colours, tables):
     test = colours / "test" / "red"
-    sources = [test, test / "*.png", tables / "t.csv", tables / "paths.parquet", tables / "images.parquet"]
+    names = ("t.csv", "semicolons.csv", "t.jsonl", "paths.parquet", "images.parquet", "shard.tar", "shards")
+    sources = [test, test / "*.png", *(tables / name for name in (*names, "saved"))]
     found = [[row.classes for row in predictions(folder, [source], top=2)] for source in sources]
     assert len(found[0]) == 8
     assert all(other == found[0] for other in found[1:])
@@ -84,16 +97,26 @@ def test_bad_images_are_fatal_or_named_and_left_out(folder, colours, tmp_path):
 def test_what_cannot_be_read_or_written_is_one_line(folder, colours, tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "w.csv").write_text("path\nred\\0.png\n")
+    (tmp_path / "gap.csv").write_text("path,id\nred.png,1\n,2\n")
+    (tmp_path / "photos.tar.gz").write_bytes(b"\x1f\x8b packed")
     for words, told in (
         ((tmp_path / "t.csv",), "has no column of images; call it path or image (it has a, b)"),
         ((tmp_path / "empty",), "no images in"),
         ((tmp_path / "*.jpeg",), "no images in"),
+        ((tmp_path / "w.csv",), "its path has backslashes, as on Windows: write / instead"),
+        ((tmp_path / "gap.csv",), "row 2 has no path of an image"),
+        (
+            (tmp_path / "photos.tar.gz",),
+            "what is read is image files, folders, patterns, or tables and shards",
+        ),
         ((colours, "--to", "x.txt"), "neither .csv nor .parquet"),
         ((colours, "--to", "x.csv", "--json"), "choose one"),
     ):
         done = invoke(folder, *words)
         assert done.exit_code == 2
         assert told in done.output
+        assert done.output.count("\n") == 1
     with pytest.raises(UserError):
         predictions(folder, [tmp_path / "t.csv"])
 

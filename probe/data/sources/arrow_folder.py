@@ -43,15 +43,19 @@ def is_saved(folder: Path) -> bool:
 
 
 def read_saved(root: Path, ask: Request) -> dict[str, Split]:
-    """The splits of a folder that `save_to_disk` wrote; one data set without splits is train."""
-    if (root / SPLITS).is_file():
-        names = _json(root / SPLITS).get("splits")
-        if not isinstance(names, list) or not all(_plain_name(name) for name in names):
-            raise UserError(f"{root / SPLITS} does not name its splits; save the data again")
-        found = {name: _saved_files(root, name) for name in names}
-    else:
-        found = {"train": _saved_files(root, "")}
+    """The splits of a folder that `save_to_disk` wrote."""
+    found = saved_files(root)
     return read_files(root, split_names.choose(found, ask.want, str(root), ask.must), ask)
+
+
+def saved_files(root: Path) -> dict[str, list[str]]:
+    """The files that `save_to_disk` wrote, by split; one data set without splits is train."""
+    if not (root / SPLITS).is_file():
+        return {"train": _saved_files(root, "")}
+    names = _json(root / SPLITS).get("splits")
+    if not isinstance(names, list) or not all(_plain_name(name) for name in names):
+        raise UserError(f"{root / SPLITS} does not name its splits; save the data again")
+    return {name: _saved_files(root, name) for name in names}
 
 
 def _saved_files(root: Path, split: str) -> list[str]:

@@ -109,6 +109,8 @@ def check_images(
     """Raise unless every image is there: a missing one would stop the run much later."""
     missing = [path for path in paths if not (root / path).is_file()]
     if missing:
+        if "\\" in missing[0]:
+            advice = "they have backslashes, as on Windows: write / instead, below that folder"
         raise UserError(
             f"{len(missing):,} of the {len(paths):,} images of {table.name} are not below {root}, the first "
             f"is {missing[0]}; {advice}"

@@ -155,6 +155,18 @@ def _part(path: Path, ask: Request) -> ShardPart:
     return ShardPart(path, _plain(labels, path), ids, (), shard, beside)
 
 
+def image_files(path: Path) -> tuple[Shard, list[str]]:
+    """All images of a tar file, whether they have labels or not, and their names in it."""
+    with _plain_errors(path):
+        state = file_state(path)
+        reading.regular(path)
+        samples = _samples(path, state.size)
+    found = {f"{key}.{end}": place for key, s in samples.items() for end, place in s.images.items()}
+    shard = Shard(path, state, np.array(list(found.values()), dtype=np.int64).reshape(-1, 2))
+    shard.check_same()
+    return shard, list(found)
+
+
 def _samples(path: Path, size: int) -> dict[str, _Sample]:
     """What belongs together, in the order of the first file of each sample."""
     samples: dict[str, _Sample] = {}
