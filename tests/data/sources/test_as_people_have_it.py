@@ -53,6 +53,12 @@ def test_a_blank_after_the_comma_belongs_to_it(tmp_path):
     assert set(data["train"].ids) < {file for file, _, _ in SAMPLES}
 
 
+def test_backslashes_of_windows_get_a_hint(tmp_path):
+    path = table(tmp_path, "path,label", "{file},{label}")
+    path.write_text(path.read_text().replace("/", "\\"))
+    refuse(path, "15 of the 15 images of t.csv", "backslashes, as on Windows: write / instead")
+
+
 def test_an_absolute_path_below_the_table_is_the_id_that_a_relative_one_is(tmp_path):
     relative = probe.data.load(table(tmp_path / "a", "path,label", "{file},{label}"))
     absolute = probe.data.load(table(tmp_path / "b", "path,label", f"{tmp_path}/b/{{file}},{{label}}"))

@@ -12,6 +12,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pyarrow.parquet as pq
 import pytest
@@ -71,17 +72,7 @@ def server(tmp_path):
                 inside = [
                     f for f in sorted(root.rglob("*")) if str(f.parent.relative_to(root)) == (below or ".")
                 ]
-                kinds = [("directory" if f.is_dir() else "file", f) for f in inside if "script" not in path]
-                rows = [
-                    {
-                        "type": kind,
-                        "path": str(f.relative_to(root)),
-                        "size": f.stat().st_size,
-                        "oid": "0" * 40,
-                    }
-                    for kind, f in kinds
-                ]
-                self.answer(json.dumps(rows).encode())
+                self.answer_about(inside)
             elif path.startswith(("/api/datasets/someone/pics", "/api/datasets/someone/script")):
                 converted = "convert" in path
                 files = [str(f.relative_to(root)) for f in sorted(root.rglob("*")) if f.is_file()]
@@ -101,12 +92,30 @@ def server(tmp_path):
 
         do_HEAD = do_GET
 
+        def do_POST(self) -> None:  # what older clients ask about single files
+            asked.append(self.path)
+            given = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.answer_about([f for f in map(root.joinpath, given["paths"]) if f.exists()])
+
+        def answer_about(self, files: list[Path]) -> None:
+            rows = [
+                {
+                    "type": "directory" if f.is_dir() else "file",
+                    "path": str(f.relative_to(root)),
+                    "size": f.stat().st_size,
+                    "oid": "0" * 40,
+                }
+                for f in files
+                if "script" not in self.path
+            ]
+            self.answer(json.dumps(rows).encode())
+
         def answer(self, body: bytes, headers: dict[str, str] | None = None, status: int = 200) -> None:
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
                 self.send_header(name, value)
             self.end_headers()
-            if self.command == "GET":
+            if self.command != "HEAD":
                 self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:

@@ -117,6 +117,10 @@ def test_a_list_of_another_size_is_refused_with_both_numbers(tmp_path, small, sp
             "train/n0/nowhere.png 0\ntrain/n1/0.png 1\ntrain/n2/0.png 2",
             "1 of the 3 images of train.txt are not below",
         ),
+        (
+            "train\\n0\\0.png 0\ntrain\\n1\\0.png 1\ntrain\\n2\\0.png 2",
+            "3 of the 3 images of train.txt .* backslashes, as on Windows: write / instead",
+        ),
         ("train/n0/0.png 0\ntrain/n2/0.png 2", "no image of class 1; labels are the numbers 0 to 2"),
         (
             "train/n0/0.png 0\ntrain/n1/0.png 1\ntrain/n2/0.png 2\ntrain/n0/0.png 0",
