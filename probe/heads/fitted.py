@@ -126,7 +126,8 @@ def _adjusted(head: FittedHead, features: Tensor) -> Tensor:
 
 def mean_of(heads: Sequence[FittedHead]) -> FittedHead:
     """The mean of the scores of M heads of one kind, each on its own D of M D features, head after head."""
-    first, tensors = heads[0], {}
+    first = heads[0]
+    tensors: dict[str, Tensor] = {}
     for number, head in enumerate(heads):
         tensors |= {f"{number}.{name}": tensor for name, tensor in head.tensors.items()}
         if head.scaling.mean is not None and head.scaling.spread is not None:
