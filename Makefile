@@ -72,12 +72,12 @@ setup: $(DEV)
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || "$$PYTHON" -m venv .venv
 	@echo "Setting up .venv (once, a few minutes) ..."
-	@$(PIP) -c constraints.txt -e '.[plots]'
+	@$(PIP) -c constraints.txt -e '.[plots,letters]'
 	@touch $@
 
 $(DEV): $(READY)
 	@echo "Adding what tests and linters need (once) ..."
-	@$(PIP) -c constraints.txt -e '.[plots,test,lint]'
+	@$(PIP) -c constraints.txt -e '.[plots,letters,test,lint]'
 	@touch $@
 
 # The same from requirements.lock, every file checked against its checksum: what CI does.

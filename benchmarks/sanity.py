@@ -36,11 +36,10 @@ from probe import data, features, methods, recipe
 from probe.data import Dataset, Split
 from probe.data.holdout import stratified_holdout
 from probe.errors import UserError
-from probe.probing import exact
+from probe.probing import exact, second_stage
 from probe.probing.problem import ProbeProblem
-from probe.recipe import MethodConfig, SolverConfig
 from probe.recipe.train_settings import TrainConfig
-from probe.runs import run
+from probe.runs import first_stage, run
 from probe.runs.strategy import choose
 from probe.train.finetuning import finetune
 from probe.train.sgd import probe_sgd
@@ -120,10 +119,13 @@ class World:
 
 
 def by_exact(world: World, method: str, seed: int) -> float:
-    """The exact solver."""
-    if methods.catalogue.wraps(method):
-        raise UserError(f"{method} must be trained")
-    return world.judged(exact.fit(world.problem, MethodConfig(name=method), SolverConfig(), world.held(seed)))
+    """The exact solver; a second stage after plain cross-entropy."""
+    asked = recipe.build({"method": method})
+    run.check(choose(asked))
+    if first_stage.is_exact(asked.method):
+        stage = first_stage.settings(asked.method)
+        return world.judged(second_stage.fit(world.problem, stage, asked.solver, world.held(seed)))
+    return world.judged(exact.fit(world.problem, asked.method, asked.solver, world.held(seed)))
 
 
 def by_sgd(world: World, method: str, seed: int, **train: str) -> float:
@@ -243,6 +245,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.simplefilter("ignore")
     logging.getLogger("probe").setLevel(logging.ERROR)
     os.environ.setdefault("TQDM_DISABLE", "1")
+    torch.set_num_threads(1)  # so little work that threads wait for each other, above all beside other work
     if TINY.name not in backbones.names():
         backbones.register(TINY)
     with tempfile.TemporaryDirectory() as work:

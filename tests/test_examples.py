@@ -1,6 +1,7 @@
 """Every example runs, and ends with a result worth printing. `suspect_labels.py` needs cleanlab, which is not
 a dependency: it is only compiled, and the columns that it reads are checked."""
 
+import json
 import re
 import subprocess
 import sys
@@ -15,8 +16,12 @@ NEEDS_MORE = {"suspect_labels.py"}
 LEAST = {"own_loop.py": 0.9, "sklearn_pipeline.py": 0.95}  # accuracy; chance is 0.1
 
 
+NOTEBOOK = EXAMPLES / "tutorial.ipynb"
+RUNNER = [sys.executable, str(ROOT / ".ci" / "notebook.py")]
+
+
 def test_each_example_is_known_here():
-    assert {path.name for path in EXAMPLES.glob("*.py")} == NEEDS_MORE | set(LEAST)
+    assert {path.name for path in EXAMPLES.iterdir()} == NEEDS_MORE | set(LEAST) | {NOTEBOOK.name}
 
 
 @pytest.mark.parametrize("name", sorted(LEAST))
@@ -36,3 +41,24 @@ def test_what_needs_more_packages_reads_columns_that_exist():
     source = (ROOT / "probe" / "evaluation" / "crossfitted.py").read_text(encoding="utf-8")
     read = set(re.findall(r'table\["(\w+)"\]', text)) | {"id", "label", "rival", "rival_probability"}
     assert all(f'"{name}"' in source for name in read)
+
+
+def test_the_tutorial_runs_and_prints_what_it_shows():
+    done = subprocess.run([*RUNNER, str(NOTEBOOK), "--check"], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    shown = [out for cell in cells for out in cell.get("outputs", [])]
+    assert sum("image/png" in out.get("data", {}) for out in shown) == 1
+    assert len(shown) >= 8
+
+
+def test_a_stale_output_of_a_notebook_is_noticed_and_stored_anew(tmp_path):
+    stale = {"output_type": "stream", "name": "stdout", "text": ["3\n"]}
+    cell = {"cell_type": "code", "execution_count": 1, "source": ["print(1 + 1)"], "outputs": [stale]}
+    path = tmp_path / "small.ipynb"
+    path.write_text(json.dumps({"cells": [cell]}))
+    done = subprocess.run([*RUNNER, str(path), "--check"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "cell 1 says\n3\n\nand now prints\n2\n\n"
+    for words in ([], ["--check"]):
+        assert subprocess.run([*RUNNER, str(path), *words]).returncode == 0

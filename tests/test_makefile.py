@@ -139,7 +139,11 @@ def test_other_peoples_variables_in_the_environment_are_no_slips(place):
 
 @pytest.mark.parametrize(
     ("target", "wanted"),
-    [("probe", "-e .[plots]"), ("improve", "-e .[plots]"), ("test", "-e .[plots,test,lint]")],
+    [
+        ("probe", "-e .[plots,letters]"),
+        ("improve", "-e .[plots,letters]"),
+        ("test", "-e .[plots,letters,test,lint]"),
+    ],
 )
 def test_what_is_installed_is_what_the_command_needs(place, target, wanted):
     """No test, lint or DeepSpeed packages for somebody who wants a probe."""

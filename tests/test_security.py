@@ -128,14 +128,13 @@ def imported():
 def test_every_dependency_is_used_and_everything_used_is_declared(project):
     declared = {distribution(requirement) for requirement in project["dependencies"]}
     weights = {name for name in declared if name.endswith("-pytorch-model")}  # files, and no code of theirs
-    typefaces = {"pymupdf-fonts"}  # likewise
     providers = packages_distributions()
     used = {
         name.lower().replace("_", "-") for module in imported() for name in providers.get(module, [module])
     }
     extras = {distribution(r) for extra in project["optional-dependencies"].values() for r in extra}
     optional = {*extras, "wandb", "mlflow"}  # trackers that a recipe may name
-    assert declared - weights - typefaces - used == set()
+    assert declared - weights - used == set()
     assert used - declared - optional == set()
     assert {f"package: {name}" for name in weights} <= {str(spec.source) for spec in backbones.specs()}
 

@@ -69,15 +69,15 @@ def _dino(name: str, size: str, patch: int, dim: int, knn: float, linear: float)
 def _dinov3_vit(letter: str, size: str, dim: int) -> Spec:
     # The authors probe the class token; timm's own pooling is the mean of the patches.
     name, architecture = f"dinov3-vit-{letter}16", f"vit_{size}_patch16_dinov3.lvd1689m"
-    taps = {"cls": dim, "pooled": dim}
-    return timm_row(name, architecture, dim, "dinov3-license", "LVD-1689M", size=256, taps=taps)
+    return timm_row(name, architecture, dim, DINOV3, "LVD-1689M", size=256, taps=("cls", "pooled"))
 
 
 def _dinov3_convnext(size: str, dim: int) -> Spec:
     name, architecture = f"dinov3-convnext-{size}", f"convnext_{size}.dinov3_lvd1689m"
-    return timm_row(name, architecture, dim, "dinov3-license", "distilled, LVD-1689M")
+    return timm_row(name, architecture, dim, DINOV3, "distilled, LVD-1689M")
 
 
+DINOV3 = "dinov3-license"
 CLASS_TOKEN = "class token; ImageNet-1k without labels"
 FIRST = (
     _mae("mae-vit-b16", "vit_base_patch16_224.mae", 768),

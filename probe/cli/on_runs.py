@@ -74,9 +74,7 @@ def predict(
 
 @click.command()
 @RUN
-@click.option(
-    "--data", required=True, help="A registered data set, a folder, or imagenet-v2, -r, -a, -sketch."
-)
+@click.option("--data", required=True, help="A data set as in `probe run`, or imagenet-v2, -r, -a, -sketch.")
 @click.option("--root", help="A local copy of a registered data set.")
 @click.option(
     "--among",
@@ -85,6 +83,7 @@ def predict(
     show_default=True,
     help="Which classes a prediction may be, where the data has a part of them only.",
 )
+@click.option("--seed", type=click.IntRange(min=0), help="One of the run's seeds; default: all of them.")
 @click.option("--attribute", help="A column that groups the images; each of its values is shown.")
 @click.option("--skip-bad-images", is_flag=True, help=SKIP_HELP)
 @device_option

@@ -1,8 +1,8 @@
 """Other images of known classes, to judge a head that exists: a test split by itself, matched by class names.
 
 Shifted test sets come without training images, often with a part of the classes, and name these in their own
-way. What is read: a registered data set or any that `load` reads (its test split), a folder with a test split
-only, or a folder of class folders.
+way. What is read: all that `load` reads (its test split, or all of it where it has none) and a folder with a
+test split only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from probe.data import catalogue, split_names
 from probe.data.dataset import Split
 from probe.data.load_dataset import load
 from probe.data.request import Request
-from probe.data.sources import arrow_folder, image_folder, kinds
-from probe.data.sources.split_files import groups
+from probe.data.sources import image_folder, kinds
 from probe.errors import UserError, nearest
 
 NAMED = 5  # unknown classes that an error names
+TESTED = (*split_names.WORDS["test"], *split_names.WORDS["val"])  # what a place may call it, best first
+# Classes are those of the first split: train's where there is one, else of the images themselves.
+CLASSES = (*split_names.WORDS["train"], *TESTED)
 
 
 @dataclass(frozen=True)
@@ -72,24 +74,18 @@ def read(
 
 def _split(name: str, root: str | None, cache: str | Path | None) -> Split:
     """The test split, whatever the place calls it; a folder of class folders is one too."""
-    folder = reading.expanded(root if name in SHIFTS and root is not None else name)
-    if name not in SHIFTS and (catalogue.find(name) is not None or not folder.exists()):
+    path = reading.expanded(root if name in SHIFTS and root is not None else name)
+    if name not in SHIFTS and (catalogue.find(name) is not None or not path.exists()):
         return load(name, root=root, cache=cache)["test"]
-    if not folder.is_dir():
-        raise UserError(f"the data folder {folder} does not exist; give a folder of class folders")
-    words = (*split_names.WORDS["test"], *split_names.WORDS["val"])
-    if arrow_folder.is_saved(folder) or (tables := kinds.image_tables(folder)):
-        if not arrow_folder.is_saved(folder) and _has_train(tables, folder):
-            return load(name, cache=cache)["test"]
-        # classes are those of the first split: here that is the only one there is
-        return kinds.read(folder, Request({"train": words}, frozenset({"train"}), cache=cache))["train"]
-    inside = {child.name for child in folder.iterdir() if child.is_dir()}
-    named = next((word for word in words if word in inside), None)
-    return image_folder.classes("test", folder, folder if named is None else folder / named, cache)
-
-
-def _has_train(files: Sequence[str], folder: Path) -> bool:
-    return not set(groups(files, str(folder), None)).isdisjoint(split_names.WORDS["train"])
+    if name in SHIFTS and not path.is_dir():
+        raise UserError(f"the data folder {path} does not exist; give a folder of class folders")
+    if path.is_dir() and not kinds.holds_tables(path):
+        inside = {folder.lower(): folder for folder in image_folder.class_folders(path)}
+        named = next((inside[word] for word in TESTED if word in inside), None)
+        return image_folder.classes("test", path, path if named is None else path / named, cache)
+    found = kinds.read(path, Request({"train": CLASSES, "test": TESTED}, cache=cache))
+    # what has no split to test on is a test split itself
+    return found.get("test", found["train"])
 
 
 def _numbers(split: Split, class_names: Sequence[str], folders: str | None) -> np.ndarray:

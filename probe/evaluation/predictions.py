@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from torch import Tensor
@@ -121,9 +122,11 @@ def guesses(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     checksums.check(path)
     try:
         table = safe_parquet.opened(path).read(columns=["label", "prediction", "method"])
-        methods = _array(table["method"].combine_chunks())
-        label, said = (_array(table[name].combine_chunks()) for name in ("label", "prediction"))
-        return label[methods == methods[0]], said[methods == methods[0]]
+        own = table.filter(pc.equal(table["method"], table["method"][0]))
+        # `to_numpy` would import pandas, which a prediction has no time for
+        columns = (np.from_dlpack(own[name].combine_chunks()) for name in ("label", "prediction"))
+        label, said = (column.astype(np.int64, copy=False) for column in columns)
+        return label, said
     except (OSError, pa.ArrowException, LookupError, ValueError, TypeError) as error:
         raise UserError(f"cannot read predictions from {path}: {error}; run it again") from error
 

@@ -21,6 +21,7 @@ from probe.system.atomic import write_atomic
 
 FORMAT = 1
 FILE = "head.safetensors"
+MEAN, SPREAD = "scaling.mean", "scaling.spread"  # names of the tensors of a head's scaling
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,32 @@ def _adjusted(head: FittedHead, features: Tensor) -> Tensor:
     return scores * head.tensors["factor"].to(scores) + head.tensors["shift"].to(scores)
 
 
+def mean_of(heads: Sequence[FittedHead]) -> FittedHead:
+    """The mean of the scores of M heads of one kind, each on its own D of M D features, head after head."""
+    first = heads[0]
+    tensors: dict[str, Tensor] = {}
+    for number, head in enumerate(heads):
+        tensors |= {f"{number}.{name}": tensor for name, tensor in head.tensors.items()}
+        if head.scaling.mean is not None and head.scaling.spread is not None:
+            tensors |= {f"{number}.{MEAN}": head.scaling.mean, f"{number}.{SPREAD}": head.scaling.spread}
+    own = {"heads": len(heads), "of": first.kind, "settings": first.settings}
+    about = {**own, "unit_norm": first.scaling.unit_norm, "num_classes": first.num_classes}
+    return FittedHead("mean", tensors, about)
+
+
+def _mean(head: FittedHead, features: Tensor) -> Tensor:
+    """Each head's scores of its share of the features, averaged."""
+    s = head.settings
+    total: Tensor | float = 0.0
+    for number, part in enumerate(features.chunk(s["heads"], dim=1)):
+        begin = f"{number}."
+        own = {name.removeprefix(begin): t for name, t in head.tensors.items() if name.startswith(begin)}
+        scaling = Scaling(own.pop(MEAN, None), own.pop(SPREAD, None), s["unit_norm"])
+        total = total + SCORES[s["of"]](FittedHead(s["of"], own, s["settings"]), scaling(part))
+    assert isinstance(total, Tensor)
+    return total / s["heads"]
+
+
 def _knn(head: FittedHead, features: Tensor) -> Tensor:
     import probe.solve.knn as knn
 
@@ -144,6 +171,7 @@ SCORES: dict[str, Callable[[FittedHead, Tensor], Tensor]] = {
     "gaussian": _gaussian,
     "adjusted": _adjusted,
     "knn": _knn,
+    "mean": _mean,
 }
 
 
@@ -153,7 +181,7 @@ def save(head: FittedHead, folder: Path, about: Mapping[str, Any]) -> None:
 
     tensors = {name: t.contiguous() for name, t in head.tensors.items()}
     if head.scaling.mean is not None and head.scaling.spread is not None:
-        tensors |= {"scaling.mean": head.scaling.mean, "scaling.spread": head.scaling.spread}
+        tensors |= {MEAN: head.scaling.mean, SPREAD: head.scaling.spread}
     header = {
         "format": FORMAT,
         "kind": head.kind,
@@ -176,7 +204,7 @@ def load(folder: Path) -> tuple[FittedHead, dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})["head"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-        mean, spread = tensors.pop("scaling.mean", None), tensors.pop("scaling.spread", None)
+        mean, spread = tensors.pop(MEAN, None), tensors.pop(SPREAD, None)
         if header["format"] != FORMAT or header["kind"] not in SCORES:
             raise UserError(
                 f"{path}: format {header['format']}, kind {header['kind']!r} is not known to this version"

@@ -102,6 +102,10 @@ class Method(nn.Module):
         """Its networks that began as (a part of) the trained one: frozen batch-norm is frozen there too."""
         return ()
 
+    def experts(self, network: NetworkLike) -> Sequence[NetworkLike]:
+        """The networks whose mean logits are its prediction, the trained one first."""
+        return (network,)
+
     def taught_by(self, teacher: TeacherLike) -> None:
         """Take the network of the run folder that `teacher` names; called before `build`."""
 

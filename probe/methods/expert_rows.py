@@ -7,7 +7,7 @@ from probe.methods.spec import MethodSpec
 from probe.recipe.grammar import INNER
 
 EXPERTS = (
-    Parameter("experts", 3, "networks that are trained together; the first is kept", 1),
+    Parameter("experts", 3, "networks that are trained together; their mean predicts", 1),
     Parameter("hard", None, "classes of the hard set, the true one included; none: 30 % of them", 1),
     Parameter("factor", 0.6, "weight of what experts learn from each other", 0),
     Parameter(
@@ -41,6 +41,7 @@ EXPERT_ROWS: tuple[MethodSpec, ...] = (
         "ncl:NCL",
         EXPERTS,
         needs=("counts",),
+        version=2,  # the mean of the experts predicts, not the first of them
         frozen="no effect",
         why="experts on the same features would be equal; it needs views and encoders",
         balanced="cross-entropy in the place of balanced softmax",
@@ -52,6 +53,7 @@ EXPERT_ROWS: tuple[MethodSpec, ...] = (
         "ncl:NCL",
         (*EXPERTS, Parameter(INNER, "dbm", "the loss inside, which gives the experts' logits")),
         needs=("counts",),
+        version=2,  # the mean of the experts predicts, not the first of them
         frozen="no effect",
         why="experts on the same features would be equal; it needs views and encoders",
         balanced="one margin for all classes, and no prior",

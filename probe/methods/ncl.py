@@ -27,7 +27,7 @@ class NCL(Method):
     """`probe.losses.functional.ncl` of the network and `experts` - 1 others, each with a view of its own.
 
     The loss inside says which logits a sample has (`Loss.margin_logits`): plain ones, or with an angular
-    margin (`dbm-ncl`); log counts are added here. The network is expert 0, which is kept and evaluated.
+    margin (`dbm-ncl`); log counts are added here. The network is expert 0; the mean of all experts predicts.
     `contrast` is the weight of a MoCo loss for each expert, whose keys see further views. Labels count twice,
     in all classes and in the hard ones, and `weight` is a factor on both: 1 as published, 0.5 gives an expert
     the rate that it would have alone. Over the first `ramp` of the epochs the hard part, and what experts
@@ -63,7 +63,7 @@ class NCL(Method):
         self.others = nn.ModuleList(twin(network, fresh=self.from_scratch) for _ in range(self.number - 1))
         if self.contrast:
             dim = network.head.dim
-            experts = self._experts(network)
+            experts = self.experts(network)
             self.projections = nn.ModuleList(Projection(dim, dim, WIDTH, norm=False) for _ in experts)
             pairs = zip(experts, self.projections, strict=True)
             self.slow = nn.ModuleList(MomentumCopy(e, p, MOMENTUM) for e, p in pairs)
@@ -73,7 +73,7 @@ class NCL(Method):
         super().start_epoch(epoch, epochs)
         self.grown = min(1.0, epoch / (self.growing * epochs)) if self.growing > 0 else 1.0
 
-    def _experts(self, network: NetworkLike) -> list[Any]:
+    def experts(self, network: NetworkLike) -> list[Any]:
         return [network, *self.others]
 
     def copies(self) -> list[Any]:
@@ -82,12 +82,12 @@ class NCL(Method):
 
     def after_step(self, network: NetworkLike) -> None:
         if self.contrast:
-            for copy, expert, head in zip(self.slow, self._experts(network), self.projections, strict=True):
+            for copy, expert, head in zip(self.slow, self.experts(network), self.projections, strict=True):
                 copy.follow(expert, head)  # type: ignore[operator]
 
     def objective(self, network: NetworkLike, batch: BatchLike) -> Tensor:
         views = [*batch.views, *[batch.inputs] * self.number][: self.number]
-        parts = [e.parts(v, self.takes) for e, v in zip(self._experts(network), views, strict=True)]
+        parts = [e.parts(v, self.takes) for e, v in zip(self.experts(network), views, strict=True)]
         with torch.autocast(batch.targets.device.type, enabled=False):
             *scores, targets = collectives.gather(*(part[0].float() for part in parts), batch.targets)
             mask = hard_classes(scores[0], targets, self.hard)

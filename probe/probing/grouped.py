@@ -12,7 +12,6 @@ that a method starts from.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from probe.errors import UserError
 from probe.losses.base import Loss, WorstClass
 from probe.probing.crossfit import PLAIN
 from probe.probing.problem import ProbeProblem
-from probe.probing.robust import INNER, MAX_ROUNDS, TOL
+from probe.probing.robust import INNER, TOL, Round, saddle
 from probe.probing.select_l2 import logistic_path, select_l2
 from probe.probing.settings import LossSettings, SolverSettings
 from probe.solve import logistic
@@ -45,7 +43,9 @@ def fit(
         solution = _solve(weighted, record["l2"], solver.tol, None)
     else:
         settled = _settled(problem, loss, worst, record["l2"])
-        solution = _solve(problem.weighted(settled.weight), record["l2"], solver.tol, settled.solution)
+        solution = _solve(
+            problem.weighted(_weights(problem, settled.log_q)), record["l2"], solver.tol, settled.solution
+        )
         q = settled.log_q.exp()
         worst.set_weights(q, _sizes(problem))
         assert problem.groups is not None
@@ -85,54 +85,24 @@ def _solve(problem: ProbeProblem, l2: float, tol: float, init: LinearSolution | 
     )
 
 
-@dataclass(frozen=True)
-class _Round:
-    """The inner solution for one q, and the values that enclose the optimum."""
-
-    log_q: Tensor  # G
-    weight: NDArray[np.float64]  # n
-    group_losses: Tensor  # G, with the loss's offset
-    solution: LinearSolution
-    lower: float
-    upper: float
-
-    @property
-    def settled(self) -> float:
-        return (self.upper - self.lower) / max(abs(self.upper), 1e-12)
-
-
-def _settled(problem: ProbeProblem, loss: Loss, worst: WorstClass, l2: float) -> _Round:
-    """The saddle point, certified as `probe.probing.robust` certifies that of the classes."""
-    start = torch.full_like(_sizes(problem), -math.log(len(_sizes(problem))))
-    best, step = _at(problem, worst, l2, start, None), 1.0
-    for _ in range(MAX_ROUNDS):
-        if best.settled <= TOL:
-            return best
-        towards = worst.sharpness * best.group_losses - best.log_q
-        new = _at(problem, worst, l2, torch.log_softmax(best.log_q + step * towards, 0), best.solution)
-        if new.lower > best.lower:
-            best, step = new, min(1.0, 1.5 * step)
-        else:
-            step /= 2
-    raise UserError(
-        f"{loss.name} did not settle in {MAX_ROUNDS} rounds (sharpness {worst.sharpness:g}): lower sharpness"
-    )
-
-
-def _at(
-    problem: ProbeProblem, worst: WorstClass, l2: float, log_q: Tensor, init: LinearSolution | None
-) -> _Round:
+def _settled(problem: ProbeProblem, loss: Loss, worst: WorstClass, l2: float) -> Round:
+    """The saddle point, certified as that of the classes is."""
     assert problem.groups is not None
     of, sizes = torch.from_numpy(problem.groups.of), _sizes(problem)
-    n, q, t = float(sizes.sum()), log_q.exp(), worst.sharpness
-    weight = (q * n / sizes)[of].numpy()
-    solution = _solve(problem.weighted(weight), l2, TOL * INNER, init)
     rows = of.repeat(problem.views)  # an image's views share its loss
-    own = F.cross_entropy(solution.logits(problem.X).double(), torch.from_numpy(problem.y), reduction="none")
-    plain = torch.bincount(rows, weights=own, minlength=len(sizes)) / (sizes * problem.views)
-    raised = plain + worst.offset.double()
-    penalty = solution.objective - n * float((q * plain).sum())
-    spread = float((q * (log_q + math.log(len(sizes)))).sum()) / t
-    lower = penalty + n * (float((q * raised).sum()) - spread)
-    smooth = (torch.logsumexp(t * raised, 0) - math.log(len(sizes))) / t
-    return _Round(log_q, weight, raised, solution, lower, penalty + n * float(smooth))
+    y = torch.from_numpy(problem.y)
+
+    def at(log_q: Tensor, init: LinearSolution | None) -> Round:
+        solution = _solve(problem.weighted(_weights(problem, log_q)), l2, TOL * INNER, init)
+        own = F.cross_entropy(solution.logits(problem.X).double(), y, reduction="none")
+        plain = torch.bincount(rows, weights=own, minlength=len(sizes)) / (sizes * problem.views)
+        return Round.of(log_q, plain, float(sizes.sum()), worst, solution)
+
+    return saddle(at, torch.full_like(sizes, -math.log(len(sizes))), loss, worst)
+
+
+def _weights(problem: ProbeProblem, log_q: Tensor) -> NDArray[np.float64]:
+    """n weights under which group g weighs q_g of all, and all images together n."""
+    assert problem.groups is not None
+    sizes = _sizes(problem)
+    return np.asarray((log_q.exp() * sizes.sum() / sizes).numpy()[problem.groups.of])

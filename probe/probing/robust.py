@@ -14,6 +14,7 @@ of the two values bounds how far both are from the optimum, so the end is certif
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,15 +38,55 @@ INNER, INNER_ROUGH = 1e-2, 1e-1  # of it: the excess of the inner problems, judg
 class Round:
     """The inner solution for one q, and the values that enclose the optimum."""
 
-    log_q: Tensor
-    class_losses: Tensor  # with the loss's adjustment
+    log_q: Tensor  # of each class, or other group; -inf where it has no rows
+    losses: Tensor  # mean cross-entropies, with the loss's offset
     solution: LinearSolution
     lower: float
     upper: float
 
+    @classmethod
+    def of(cls, log_q: Tensor, plain: Tensor, n: float, worst: WorstClass, solution: LinearSolution) -> Round:
+        """From the mean cross-entropies `plain` of the classes, or groups, under the inner solution; all rows
+        together weigh n."""
+        q, t, present = log_q.exp(), worst.sharpness, log_q.isfinite()
+        k = math.log(int(present.sum()))
+        raised = plain + worst.offset.double()
+        penalty = solution.objective - n * float((q * plain).sum())
+        spread = float((q * torch.where(present, log_q + k, 0)).sum()) / t
+        smooth = (torch.logsumexp(t * raised[present], 0) - k) / t
+        lower = penalty + n * (float((q * raised).sum()) - spread)
+        return cls(log_q, raised, solution, lower, penalty + n * float(smooth))
+
     @property
     def settled(self) -> float:
         return (self.upper - self.lower) / max(abs(self.upper), 1e-12)
+
+
+def saddle(
+    at: Callable[[Tensor, LinearSolution | None], Round],
+    start: Tensor,
+    loss: Loss,
+    worst: WorstClass,
+    *,
+    tol: float = TOL,
+    max_rounds: int = MAX_ROUNDS,
+) -> Round:
+    """The saddle point, from log q `start` on; `at(log_q, init)` solves the inner problem."""
+    best, step = at(start, None), 1.0
+    for _ in range(max_rounds):
+        if best.settled <= tol:
+            return best
+        present = best.log_q.isfinite()
+        towards = torch.where(present, worst.sharpness * best.losses - best.log_q, 0)
+        new = at(torch.log_softmax(best.log_q + step * towards, 0), best.solution)
+        # The lower value is concave in q: a step that does not raise it was too long.
+        if new.lower > best.lower:
+            best, step = new, min(1.0, 1.5 * step)
+        else:
+            step /= 2
+    raise UserError(
+        f"{loss.name} did not settle in {max_rounds} rounds (sharpness {worst.sharpness:g}): lower sharpness"
+    )
 
 
 def settle(
@@ -85,25 +126,13 @@ def settle_on(
     worst = loss.worst_class()
     if worst is None:
         return
-    saddle = _Saddle(solver, loss, worst, l2, tol * (INNER if judged else INNER_ROUGH), judged)
-    best = saddle.at(saddle.start, None)
-    step = 1.0
-    for _ in range(max_rounds):
-        if best.settled <= tol:
-            return
-        towards = worst.sharpness * best.class_losses - best.log_q
-        new = saddle.at(torch.log_softmax(best.log_q + step * towards, 0), best.solution)
-        # The lower value is concave in q: a step that does not raise it was too long.
-        if new.lower > best.lower:
-            best, step = new, min(1.0, 1.5 * step)
-        else:
-            step /= 2
-    raise UserError(
-        f"{loss.name} did not settle in {max_rounds} rounds (sharpness {worst.sharpness:g}): lower sharpness"
-    )
+    inner = _Inner(solver, loss, worst, l2, tol * (INNER if judged else INNER_ROUGH), judged)
+    saddle(inner.at, inner.start, loss, worst, tol=tol, max_rounds=max_rounds)
 
 
-class _Saddle:
+class _Inner:
+    """The weighted problem over class weights q."""
+
     def __init__(
         self, solver: LogisticSolver, loss: Loss, worst: WorstClass, l2: float, tol: float, judged: bool
     ) -> None:
@@ -124,13 +153,7 @@ class _Saddle:
         solver = self.solver.adjusted(loss.adjustment())
         [solution] = solver.solve([self.l2], init=init, tol=self.tol, max_iter=MAX_ITER, judged=self.judged)
         plain = self._sums(solution) / self.size.clamp(min=1e-300)
-        raised = plain + self.worst.offset.double()
-        q, t, k = log_q.exp(), self.worst.sharpness, int(self.present.sum())
-        penalty = solution.objective - n * float((q * plain).sum())
-        spread = float((q * torch.where(self.present, log_q + math.log(k), 0)).sum()) / t
-        lower = penalty + n * (float((q * raised).sum()) - spread)
-        smooth = (torch.logsumexp(t * raised[self.present], 0) - math.log(k)) / t
-        return Round(log_q, raised, solution, lower, penalty + n * float(smooth))
+        return Round.of(log_q, plain, n, self.worst, solution)
 
     def _sums(self, solution: LinearSolution) -> Tensor:
         """K: the weighted cross-entropies of each class's rows, added up."""

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         COUNT_GROUPS,
         LOSSLESS,
         RANKINGS,
-        RESULT,
         BackboneConfig,
         DataConfig,
         FeaturesConfig,
@@ -25,8 +24,9 @@ if TYPE_CHECKING:
         group_source,
     )
 
+RESULT = "result.json"  # the file of a run folder that groups may name; see `probe.runs.folder`
 SCHEMA = (
-    *("COUNT_GROUPS", "LOSSLESS", "RANKINGS", "RESULT", "Recipe", "Reference", "group_source"),
+    *("COUNT_GROUPS", "LOSSLESS", "RANKINGS", "Recipe", "Reference", "group_source"),
     *("BackboneConfig", "DataConfig", "FeaturesConfig", "MethodConfig", "PartConfig"),
     *("SelectConfig", "SolverConfig"),
 )

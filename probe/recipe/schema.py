@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from probe.errors import UserError, nearest
-from probe.recipe import grammar, parts
+from probe.recipe import RESULT, grammar, parts
 from probe.recipe.base import Section
 from probe.recipe.errors import OwnWords
 from probe.recipe.train_settings import TrainConfig
@@ -239,7 +239,6 @@ LATER: dict[str, Any] = {
     "train.milestone_factor": 0.1,
 }
 
-RESULT = "result.json"  # the file of a run folder that groups may name; see `probe.runs.folder`
 LOSSLESS = ("ridge", "knn", "zeroshot")  # solvers that minimise no loss of a method
 # by the number of training images: the papers' schemes, whose bounds are in `probe.evaluation.groups`
 COUNT_GROUPS = ("many/medium/few", "head/torso/tail")

@@ -287,7 +287,7 @@ def save(
         "comparison.json": lambda c: json.dumps(c, indent=2, allow_nan=False),
         "comparison.csv": exports.csv,
         "comparison.md": lambda c: published.markdown(c) + exports.markdown(c),
-        "comparison.tex": exports.latex,
+        "comparison.tex": lambda c: published.latex(c) + exports.latex(c),
         "comparison.html": lambda c: comparison_page.render(c, keep=cache),
     }
     with staged_folder(folder) as staged:

@@ -8,7 +8,9 @@ of images.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from torch import Tensor
 
 from probe import features
 from probe.data import attribute, judged
-from probe.data.dataset import Dataset
+from probe.data.dataset import Dataset, Split
 from probe.data.judged import Judged
 from probe.errors import UserError
 from probe.evaluation import attribute_values, external, predictions, significance
@@ -44,23 +46,34 @@ AMONG = ("auto", "all", "present")
 
 @dataclass(frozen=True)
 class Scored:
-    """What a run's network says about other images."""
+    """What a run's network says about other images, seed by seed."""
 
     run: RunFolder
     result: dict[str, Any]  # of the run
     data: Judged
     test: FeatureSet  # its features, with the head's class numbers as labels
-    scores: Tensor  # N x K
+    scores: dict[int, Tensor]  # by seed, N x K
     among_present: bool
 
+    @cached_property
+    def predicted(self) -> list[Predictions]:
+        """One class of those that are judged among, for each image; one per seed."""
+        method = str(self.result["method"])
+        return [
+            predictions.from_scores(self._judged(scores), self.test.y, method, seed)
+            for seed, scores in self.scores.items()
+        ]
+
+    def _judged(self, scores: Tensor) -> Tensor:
+        if not self.among_present:
+            return scores
+        absent = np.setdiff1d(np.arange(scores.shape[1]), self.data.present)
+        return scores.index_fill(1, torch.from_numpy(absent), -torch.inf)
+
     @property
-    def predicted(self) -> Predictions:
-        """One class of those that are judged among, for each image."""
-        scores = self.scores
-        if self.among_present:
-            absent = np.setdiff1d(np.arange(scores.shape[1]), self.data.present)
-            scores = scores.index_fill(1, torch.from_numpy(absent), -torch.inf)
-        return predictions.from_scores(scores, self.test.y, str(self.result["method"]), 0)
+    def correct(self) -> NDArray[np.bool_]:
+        """S x N."""
+        return np.stack([p.prediction == self.test.y for p in self.predicted])
 
 
 def evaluate(
@@ -70,39 +83,30 @@ def evaluate(
     root: str | None = None,
     among: str = "auto",
     by: str | None = None,
+    seed: int | None = None,
     skip_bad_images: bool = False,
     device: str = "auto",
     cache: Path | None = None,
     out: Path = Path("runs"),
 ) -> Run:
-    """Judge the run's first seed on `data` and write `out/<run>-on-<data>/`.
+    """Judge all seeds of a run on `data` and write `out/<run>-on-<data>/`.
 
     among  "all": a prediction is one of all classes; "present": of those that the data has; "auto": all, but
            present for ImageNet-R and -A, as their authors do it
     by     a column that groups the images, as `data.attribute` of a recipe
+    seed   one of the run's seeds instead of all
     device where the images are encoded, as `device` of a recipe
     """
     folder = RunFolder(run)
     stored = folder.result()
-    head, about = folder.head()
+    about = folder.head(seed or 0)[1]
     if "backbone" not in about:
         raise UserError(f"{run} holds a head but no backbone; give a run folder, as `probe run` writes it")
     found = judged.read(data, about["class_names"], root=root, cache=cache)
-    tuned = folder if about.get("tuned") else None
-    views = [View(name) for name in about.get("views", [CENTER.name])]
-    where = str(devices.chosen(device, devices.FOR_ENCODING))
-    encoders = [load_backbone_of(part, tuned, where) for part in (about, *about.get("also", []))]
-    sets = [
-        side_by_side(
-            [
-                features.extract(b, found.split, cache=cache, view=view, skip_bad_images=skip_bad_images)
-                for b in encoders
-            ]
-        )
-        for view in views
-    ]
     present = among == "present" or (among == "auto" and found.among_present)
-    scored = Scored(folder, stored, found, sets[0], head.scores_over([f.X for f in sets]), present)
+    seeds = folder.seeds if seed is None else [seed]
+    test, scores = _scores(folder, seeds, found.split, cache, skip_bad_images, device)
+    scored = Scored(folder, stored, found, test, scores, present)
     with understood(run):
         result = _result(scored, by)
     small = thumbnails.of_diagnostics({"test": found.split}, result["diagnostics"])
@@ -111,10 +115,42 @@ def evaluate(
     target.check_owner()
     with target.replaced() as new:
         new.write_result(result)
-        new.write_predictions([scored.predicted], scored.test)
+        new.write_predictions(scored.predicted, scored.test)
         new.write_thumbnails(small)
         new.write_page(page.render(result, thumbnails=small, keep=cache))
-    return Run(target.path, result, [scored.predicted])
+    return Run(target.path, result, scored.predicted)
+
+
+def _scores(
+    folder: RunFolder,
+    seeds: Sequence[int],
+    split: Split,
+    cache: Path | None,
+    skip_bad_images: bool,
+    device: str,
+) -> tuple[FeatureSet, dict[int, Tensor]]:
+    """The features of the images, and the scores of every seed's head; tuned networks have their own."""
+    where = str(devices.chosen(device, devices.FOR_ENCODING))
+    sets: list[FeatureSet] = []
+    scores = {}
+    for seed in seeds:
+        head, about = folder.head(seed)
+        tuned = folder.of_seed(seed) if about.get("tuned") else None
+        if tuned is not None or not sets:
+            encoders = [load_backbone_of(part, tuned, where) for part in (about, *about.get("also", []))]
+            sets = [
+                side_by_side(
+                    [
+                        features.extract(
+                            b, split, cache=cache, view=View(name), skip_bad_images=skip_bad_images
+                        )
+                        for b in encoders
+                    ]
+                )
+                for name in about.get("views", [CENTER.name])
+            ]
+        scores[seed] = head.scores_over([f.X for f in sets])
+    return sets[0], scores
 
 
 def _safe(name: str) -> str:
@@ -129,7 +165,8 @@ def _result(s: Scored, by: str | None) -> dict[str, Any]:
     groups = {
         name: [where[c] for c in group["classes"]] for name, group in s.result["test"]["groups"].items()
     }
-    outcome = predictions.outcome([s.predicted], s.test.y, s.predicted.method)
+    method = str(s.result["method"])
+    outcome = predictions.outcome(s.predicted, s.test.y, method)
     block: dict[str, Any] = {
         "schema": s.result["schema"],
         "method": s.result["method"],
@@ -141,14 +178,14 @@ def _result(s: Scored, by: str | None) -> dict[str, Any]:
             "fingerprints": {"test": s.data.split.fingerprint},
             "skipped": {"test": s.test.skipped} if s.test.skipped else {},
         },
-        "seeds": [{"seed": 0}],
+        "seeds": [{"seed": seed} for seed in s.scores],
         "groups_by": s.result.get("groups_by"),
         "groups_from": s.run.path.resolve().name,
         "test": summarise(outcome, EvaluationSet(s.test.y, names, groups)),
         "reference": None,
         "versus": None,
         "diagnostics": diagnose(
-            {s.predicted.method: Model(s.scores.numpy())},
+            {method: Model(next(iter(s.scores.values())).numpy())},
             labels=s.test.y,
             ids=s.test.ids,
             class_names=names,
@@ -176,30 +213,34 @@ def _shift(s: Scored) -> dict[str, Any] | None:
         return None
     own = external.read(s.run.checked_predictions())
     method = str(s.result["method"])
-    right = own.prediction[method][0] == own.labels
-    now = s.predicted.prediction == s.test.y
+    right = own.prediction[method][list(s.scores)] == own.labels  # S x N of its own test
+    now = s.correct
     if (rows := _same(own, s)) is not None:
         m = significance.class_moments(
-            (now.astype(np.int8) - right[rows].astype(np.int8))[None], s.test.y, s.test.num_classes, GAIN
+            now.astype(np.int8) - right[:, rows].astype(np.int8), s.test.y, s.test.num_classes, GAIN
         )
         weights = significance.weightings(m.n, {})
         found = significance.estimates(m, np.stack([weights["overall"], weights["mean_per_class"]]))
         return {
             "paired": True,
-            "images": len(now),
+            "images": len(s.test),
             "overall": gain(found, 0),
             "mean_per_class": gain(found, 1),
         }
     both = AttributeSet(
         "data set",
         (s.data.name, "its own test"),
-        np.repeat([0, 1], [len(now), len(right)]),
+        np.repeat([0, 1], [len(s.test), len(own.labels)]),
         np.concatenate([s.test.y, own.labels]),
         tuple(s.test.class_names),
     )
-    correct = np.concatenate([now, right])[None]
-    [gap] = attribute_values.gaps(both, correct)
-    return {"paired": False, "images": len(now), "overall": _plain(gap), "same_classes": gap["same_classes"]}
+    [gap] = attribute_values.gaps(both, np.concatenate([now, right], axis=1))
+    return {
+        "paired": False,
+        "images": len(s.test),
+        "overall": _plain(gap),
+        "same_classes": gap["same_classes"],
+    }
 
 
 def _plain(gap: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +257,8 @@ def _same(own: ExternalPredictions, s: Scored) -> NDArray[np.int64] | None:
 
 
 def _remarks(s: Scored) -> list[str]:
-    said = [f"the head of {s.run.path.resolve().name} (its first seed), judged on {s.data.name}"]
+    seeds = "seed " + ", ".join(map(str, s.scores)) if len(s.scores) == 1 else f"{len(s.scores)} seeds"
+    said = [f"{s.run.path.resolve().name} ({seeds}), judged on {s.data.name}"]
     k, there = s.test.num_classes, len(s.data.present)
     if there < k:
         among = f"those {there}" if s.among_present else f"all {k}"

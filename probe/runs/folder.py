@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from backbones import reading
 from probe.errors import UserError
-from probe.recipe import RESULT, Recipe
+from probe.recipe import RESULT
 from probe.report.html import thumbnails
-from probe.runs.naming import slug
 from probe.system import checksums
 from probe.system.atomic import staged_folder, write_atomic
 from probe.system.cache_dir import OTHER_RUN, check_owner
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from probe.evaluation.track_record import TrackRecord
     from probe.features import FeatureSet
     from probe.heads.fitted import FittedHead
+    from probe.recipe import Recipe
 
 RECIPE = "recipe.yaml"
 PAGE = "report.html"
@@ -76,6 +76,8 @@ class RunFolder:
     @classmethod
     def of(cls, recipe: Recipe, out: Path) -> RunFolder:
         """The folder of this recipe's run in `out`."""
+        from probe.runs.naming import slug
+
         return cls(out / slug(recipe))
 
     @property

@@ -10,8 +10,17 @@ import yaml
 from backbones import catalogue
 from probe.errors import UserError
 from probe.report.text import format
+from probe.system.safe_text import printable
 
 WORST = 10  # classes and confusions named
+MARKUP = "|<>&`*_[]\\$~#"
+GROUPED_BY = {
+    "crossfit": "a plain probe on training images that it has not seen",
+    "held-out": "plain training, on images held out from it",
+    "file": "a file",
+    "reference": "another run",
+    "paper": "their accuracy on the test images, as the papers do",
+}
 NO_LICENCE = "other"  # as the hub says "see the text"
 LIBRARIES = {
     "timm": ("timm", 'timm.create_model("hf-hub:{repository}", pretrained=True)'),
@@ -68,7 +77,8 @@ def _body(result: Mapping[str, Any], about: Mapping[str, Any], repository: str) 
             yield _row(
                 f"{group} ({format.plural(len(found['classes']), 'class')})", found["accuracy"], found["ci"]
             )
-    yield from ("", f"Classes are grouped by {_escaped(format.groups(result).removeprefix('groups by '))}.")
+    by = str(result["groups_by"])
+    yield from ("", f"Classes are grouped by {_escaped(GROUPED_BY.get(by, by))}.")
     yield from _weak_spots(result)
     yield from _origins(result, about, repository)
 
@@ -116,13 +126,15 @@ def _origins(result: Mapping[str, Any], about: Mapping[str, Any], repository: st
 
 
 def _public(value: Any) -> Any:
-    """A recipe without the folders of the machine it ran on: of a path, the last part."""
+    """A recipe without the folders of the machine it ran on: of a path, the last part, on one line."""
     if isinstance(value, dict):
         return {key: _public(part) for key, part in value.items()}
     if isinstance(value, list):
         return [_public(part) for part in value]
-    local = isinstance(value, str) and value.startswith(("/", "~", "./", "../"))
-    return value.rstrip("/").rpartition("/")[2] if local else value
+    if not isinstance(value, str):
+        return value
+    local = value.startswith(("/", "~", "./", "../"))
+    return printable(value.rstrip("/").rpartition("/")[2] if local else value)
 
 
 def _row(name: str, accuracy: float | None, ci: list[float] | None) -> str:
@@ -130,6 +142,6 @@ def _row(name: str, accuracy: float | None, ci: list[float] | None) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Names come from folders and files: nothing in them is Markdown or HTML."""
-    plain = " ".join(str(text).split())
-    return "".join(f"&#{ord(c)};" if c in "|<>&`*_[]\\" else c for c in plain)
+    """Names come from folders and files: nothing in them is Markdown, HTML or a formula, or invisible."""
+    plain = printable(" ".join(str(text).split()))
+    return "".join(f"&#{ord(c)};" if c in MARKUP else c for c in plain)

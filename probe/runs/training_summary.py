@@ -49,7 +49,7 @@ def course(
         "settings": fits[0].record["settings"],
         "partners": fits[0].record.get("partners"),  # of an image in a batch, where the loss looks at those
     }
-    return block, [*_harm(gain, "start" if first else "frozen probe", fits), *_search(fits)]
+    return block, [*_harm(gain, "start" if first else "frozen probe", fits), *_search(fits), *_experts(fits)]
 
 
 def _accuracy(outcome: MethodOutcome | None, eval_set: EvaluationSet) -> dict[str, float] | None:
@@ -77,3 +77,14 @@ def _search(fits: Sequence[Fit]) -> list[str]:
     """Rates that diverged; that a rate does harm for a few steps is usual, and needs no remark."""
     why = {fit.record["search"]["why"] for fit in fits if "search" in fit.record}
     return [f"learning rate: {DIVERGED}"] if DIVERGED in why else []
+
+
+def _experts(fits: Sequence[Fit]) -> list[str]:
+    """Experts of which only the first predicts."""
+    found = fits[0].record.get("experts")
+    if found is None or found["trained"] == found["predict"]:
+        return []
+    return [
+        f"the first of {found['trained']} experts predicts: train.keep=best, train.ema and train.wise keep "
+        "the weights of one network; without them the mean of all predicts"
+    ]

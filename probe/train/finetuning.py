@@ -17,7 +17,7 @@ from probe.core.scaling import Scaling
 from probe.data import Dataset
 from probe.errors import UserError
 from probe.heads import Head, export
-from probe.heads.fitted import FittedHead
+from probe.heads.fitted import FittedHead, mean_of
 from probe.losses.base import Loss
 from probe.recipe import MethodConfig, Recipe
 from probe.train import family_defaults, frequency, rehearsal
@@ -25,7 +25,7 @@ from probe.train.build import check, make_head, make_method
 from probe.train.finetune_job import FinetuneJob, prepare
 from probe.train.loop import Training
 from probe.train.lr_search import Search
-from probe.train.model import encoder_options, teacher, tuning, wise_ft
+from probe.train.model import encoder_options, experts, teacher, tuning, wise_ft
 from probe.train.model import tuned_weights as weights
 from probe.train.model.head_init import Start, set_head
 from probe.train.model.network import Network
@@ -35,6 +35,7 @@ from probe.train.task import Task
 if TYPE_CHECKING:
     from backbones.backbone import Backbone
     from probe.methods.base import Method
+    from probe.methods.protocols import NetworkLike
     from probe.probing.problem import ProbeProblem
 
 JUDGES = 1000  # held-out rows that judge a search for the learning rate, at most
@@ -243,18 +244,38 @@ def _finish(
         kept = network.snapshot()
         first, last = (_at(training, state)["validation"] for state in (training.state.start, kept))
         record["held_out"] = {"start": first, "end": last}
-    tuning.merge(network.encoder)
+    mean = experts.kept(s)
+    for expert in training.method.experts(network):
+        tuning.merge(expert.encoder)
+    training.objective.averages = mean
     held = None if training.task.validation is None else training.evaluate(training.task.validation)
     none = torch.empty(0, job.num_classes)
     scores = training.evaluate(job.loader(job.test)) if score_test else none
     trained = training.release()
-    tuning.unwrap(job.backbone.encoder)
+    networks = trained.method.experts(trained.network)
+    head = _join(job.backbone, networks if mean else networks[:1], scaling)
+    if len(networks) > 1:
+        record["experts"] = {"trained": len(networks), "predict": experts.number_of(job.backbone)}
     path = folder / weights.FILE
     if training.rank == 0:
         weights.save(job.backbone, path)
     training.accelerator.wait_for_everyone()
-    head = export.fitted(trained.network.head, scaling)
     return FinetunedModel(job.backbone, head, path, scores, trained.method.loss, begin, record, held)
+
+
+def _join(backbone: Backbone, networks: Sequence[NetworkLike], scaling: Scaling) -> FittedHead:
+    """The head of these networks, on the features of their encoders, which become the backbone's."""
+    for network in networks:
+        tuning.unwrap(network.encoder)
+    heads = [export.fitted(network.head, scaling) for network in networks]
+    if len(heads) == 1:
+        return heads[0]
+    states = [network.encoder.state_dict() for network in networks]  # the first is the backbone's own
+    experts.widen(backbone, len(networks))
+    assert isinstance(backbone.encoder, experts.SideBySide)
+    for encoder, state in zip(backbone.encoder.experts, states, strict=True):
+        encoder.load_state_dict(state)
+    return mean_of(heads)
 
 
 def _at(training: Training, state: dict[str, Tensor], alpha: float = 1.0) -> dict[str, Any]:

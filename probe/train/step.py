@@ -35,6 +35,7 @@ class Objective(nn.Module):
     def __init__(self, network: Network, method: Method) -> None:
         super().__init__()
         self.network, self.method = network, method
+        self.averages = False  # does the mean of the method's experts predict, and not the network alone?
 
     def forward(self, batch: Batch) -> Tensor:
         """Forward pass and loss of a micro-batch, a scalar."""
@@ -54,8 +55,11 @@ class Objective(nn.Module):
             self.network.eval()
 
     def scores(self, inputs: Tensor) -> Tensor:
-        """n x K logits: the network, called from the root that holds its weights."""
-        return self.network(inputs)
+        """n x K logits: the network, or the mean of all experts, called from the root that holds their
+        weights."""
+        if not self.averages:
+            return self.network(inputs)
+        return torch.stack([expert(inputs) for expert in self.method.experts(self.network)]).mean(dim=0)
 
     def features(self, inputs: Tensor) -> Tensor:
         """n x D features, as representation terms see them; from the root, like `scores`."""

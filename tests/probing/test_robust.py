@@ -67,3 +67,15 @@ def test_other_losses_are_left_alone_and_dro_starts_with_equal_classes(data):
     weight = probe.losses.make("dro", num_classes=K, class_counts=COUNTS).adjustment().weight
     n = torch.tensor(COUNTS, dtype=torch.float64)
     torch.testing.assert_close((weight * n).double(), torch.full((K,), n.sum() / K).double())
+
+
+def test_a_class_without_rows_takes_no_part(data):
+    X, y = data
+    loss, more = (
+        probe.losses.make("dro", num_classes=k, class_counts=[*torch.bincount(y).tolist(), *[0] * (k - K)])
+        for k in (K, K + 1)
+    )
+    for each in (loss, more):
+        robust.settle(each, X, y, l2=L2)
+    torch.testing.assert_close(more.weights[:K], loss.weights)
+    assert more.weights[K] == 0

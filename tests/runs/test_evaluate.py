@@ -6,6 +6,8 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from PIL import Image
@@ -109,3 +111,50 @@ def test_shifted_imagenets_are_matched_by_the_names_of_their_folders(tmp_path):
     assert not found.among_present
     with pytest.raises(UserError, match="imagenet-a is read from a local copy: give --root FOLDER"):
         judged.read("imagenet-a", names)
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv with splits", "parquet", "Test"])
+def test_tables_and_folders_of_any_kind_are_judged(kind, tmp_path):
+    paint(tmp_path / "d" / "blue", COLOURS["blue"], 2, np.random.default_rng(0))
+    paint(tmp_path / "d" / "red", COLOURS["red"], 2, np.random.default_rng(1))
+    files = sorted(p.relative_to(tmp_path / "d").as_posix() for p in (tmp_path / "d").rglob("*.png"))
+    place, expected = tmp_path / "t.csv", 4
+    if kind == "csv":
+        place.write_text("path,label\n" + "".join(f"d/{f},{f.split('/')[0]}\n" for f in files))
+    elif kind == "csv with splits":
+        told = ["train", "test", "train", "test"]
+        rows = zip(files, told, strict=True)
+        place.write_text("path,label,split\n" + "".join(f"d/{f},{f.split('/')[0]},{s}\n" for f, s in rows))
+        expected = 2
+    elif kind == "parquet":
+        place = tmp_path / "test-00000-of-00001.parquet"
+        images = [{"bytes": (tmp_path / "d" / f).read_bytes(), "path": None} for f in files]
+        pq.write_table(pa.table({"image": images, "label": [f.split("/")[0] for f in files]}), place)
+    else:
+        place = tmp_path / "folder"
+        place.mkdir()
+        (tmp_path / "d").rename(place / kind)
+    found = judged.read(str(place), list(COLOURS), cache=tmp_path)
+    assert len(found.split) == expected
+    assert [list(COLOURS)[k] for k in found.present] == [c for c in COLOURS if c in ("blue", "red")]
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_every_seed_is_judged_and_one_can_be_chosen(tuned, vit, colours, cache, tmp_path):
+    content = {"backbone": {"name": f"timm:{vit}", "image_size": 32}, "data": str(colours), "method": "erm"}
+    content |= {"seeds": 2, "train": {"epochs": 1, "batch_size": 16, "lr": 0.01}}
+    content |= {"finetune": True} if tuned else {"solver": {"name": "sgd", "l2": 1.0}}
+    done = run(recipe.build(content), cache=cache, out=tmp_path / "runs")
+    found = evaluate(done.folder, str(colours), cache=cache, out=tmp_path)
+    assert found.result["test"]["top1"] == done.result["test"]["top1"]
+    assert [row["seed"] for row in found.result["seeds"]] == [0, 1]
+    for mine, own in zip(found.predictions, done.predictions, strict=True):
+        assert mine.seed == own.seed
+        assert np.allclose(mine.true_probability, own.true_probability, atol=1e-5)
+    assert found.result["shift"]["paired"]
+    assert found.result["shift"]["overall"]["mean"] == 0
+    one = evaluate(done.folder, str(colours), seed=1, cache=cache, out=tmp_path)
+    assert np.array_equal(one.predictions[0].prediction, found.predictions[1].prediction)
+    assert one.result["remarks"][0].startswith(f"{done.folder.name} (seed 1)")
+    with pytest.raises(UserError, match="holds no head of seed 2; it has those of seeds 0, 1"):
+        evaluate(done.folder, str(colours), seed=2, cache=cache, out=tmp_path)

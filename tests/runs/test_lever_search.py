@@ -205,3 +205,10 @@ def test_where_test_images_do_not_confirm_what_was_kept_a_remark_says_so():
     unclear, _ = lever_shares.remarks(report)
     assert "not clearly better on the test images" in unclear
     assert lever_shares.remarks({**report, "gain": None}) == []
+
+
+def test_where_there_was_no_time_nothing_is_said_about_what_helps():
+    rows = [row("margins", "margins", 0.0, why="no time: it takes 40 min") | {"gain": None}]
+    report = {"levers": rows, "gain": None, "shares": lever_shares.shares(rows)}
+    said = "No lever was tried: there was no time for any of 1; give it more --minutes."
+    assert lever_shares.sentence(report) == said

@@ -11,6 +11,7 @@ from backbones.torchvision_ops import ensure_torchvision
 from probe import recipe
 from probe.errors import UserError
 from probe.runs.export import ABOUT
+from probe.runs.model_card import card
 from probe.runs.push import push
 from probe.runs.run import run
 from tests.support.hub_server import TOKEN, serving
@@ -66,6 +67,21 @@ def test_the_card_tells_classes_groups_confusions_and_licence(probed, colours, t
     assert "blue, green, grey, red." in card
     assert str(colours.parent) not in card  # where the images lie is nobody's business
     assert sorted(path.name for path in (tmp_path / "look").iterdir()) == done["files"]
+
+
+def test_names_in_the_card_are_text_and_nothing_else(probed):
+    name = "<b>x | $y$ \u202e [z](javascript:1)\n```\n# w"
+    result = json.loads((probed / "result.json").read_text().replace('"blue"', json.dumps(name)))
+    result["data"]["name"], result["recipe"]["data"]["name"] = name, f"/home/me/{name}"
+    about = {"format": "timm", "inputs": [], "seed": 0, "made_by": "me", "class_names": [name]}
+    text = card(result, about, "me/x")
+    said = [line for line in text.splitlines() if "javascript" in line]
+    assert len(said) >= 4  # worst classes, confusions, data, recipe, classes
+    assert "\u202e" not in text
+    outside = [line for line in said if not line.startswith("  name:")]
+    assert not any(mark in line for line in outside for mark in ("<b>", "$", "[z]", "`", "# w"))
+    assert text.splitlines().count("```") == 2  # the ends of the blocks of use and recipe
+    assert "/home/me" not in text
 
 
 def test_a_model_of_somebody_else_is_not_overwritten(probed, hub):

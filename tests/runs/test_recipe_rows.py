@@ -1,5 +1,6 @@
 """A table of a paper is one command: rows are run once, and stand beside the published numbers."""
 
+import csv
 import json
 
 import numpy as np
@@ -88,11 +89,16 @@ def test_the_table_stands_beside_the_published_numbers(place):
         assert said in output
 
 
-def test_the_page_and_the_markdown_have_the_published_numbers_too(place):
+def test_every_file_of_the_comparison_has_the_published_numbers(place):
     (folder,) = (place[0] / "runs").glob("compare-*")
     assert "Beside the published numbers" in (folder / "comparison.html").read_text(encoding="utf-8")
     text = (folder / "comparison.md").read_text(encoding="utf-8")
     assert "| ERM | published | 70.9 | 84.5 | 71.0 | 56.7 | 50.0 |" in text
+    text = (folder / "comparison.tex").read_text(encoding="utf-8")
+    assert r"ERM & published & 70.9 & 84.5 & 71.0 & 56.7 & 50.0 \\" in text
+    with (folder / "comparison.csv").open(encoding="utf-8", newline="") as file:
+        lines = [line for line in csv.DictReader(file) if line["table"] and line["method"] == "ERM"]
+    assert [float(line["published"]) for line in lines] == pytest.approx([0.709, 0.845, 0.71, 0.567, 0.5])
 
 
 def test_no_line_is_longer_than_the_terminal_and_no_number_is_cut(place):

@@ -6,8 +6,8 @@ Control flow that depends on values is answered as follows: a number read from t
 true everywhere, every class is another one.
 
 There are two of them. A torch without CUDA cannot index fake "cuda" tensors for want of a device guard;
-inside `fake_device("cuda")` the guard of "meta", which does nothing, stands in for it, and everything but a backward
-pass works: that asks for a real accelerator. Gradients are therefore taken on "meta".
+inside `fake_device("cuda")` the guard of "meta", which does nothing, stands in for it, and everything but a
+backward pass works: that asks for a real accelerator. Gradients are therefore taken on "meta".
 """
 
 from __future__ import annotations

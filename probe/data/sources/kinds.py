@@ -51,33 +51,42 @@ def read(path: Path, ask: Request) -> dict[str, Split]:
 
 
 def read_folder(root: Path, ask: Request) -> dict[str, Split]:
-    """The splits of a folder: saved by `datasets`, files of tables or shards, image files with or without
-    classes as folders."""
+    """The splits of a folder: saved by `datasets`, files of tables or shards, or image files."""
     if arrow_folder.is_saved(root):
         return arrow_folder.read_saved(root, ask)
+    if (tables := _tables(root)) is not None:
+        return BY_SUFFIX[tables[0]](root, by_split(root, tables[1], ask), ask)
+    if described := _metadata_files(root):
+        found = split_names.choose(described, ask.want, str(root), ask.must)
+        return path_tables.read_files(root, found, ask)
+    _check_folders(root)
+    return image_folder.read(root, ask)
+
+
+def holds_tables(root: Path) -> bool:
+    """Is a folder read from tables or shards, not by its class folders?"""
+    return arrow_folder.is_saved(root) or _tables(root) is not None or bool(_metadata_files(root))
+
+
+def _tables(root: Path) -> tuple[str, list[str]] | None:
+    """The files to read and their ending; None where class folders, or `metadata.csv`, tell the labels."""
     files = table_files(root)
     kind = next((suffix for suffix in BY_SUFFIX if files.get(suffix)), None)
-    if kind is None or kind not in IN_ONE:
-        if _is_image_folder(root):
-            return image_folder.read(root, ask)
-        if kind is None and (described := metadata_files(root)):
-            return path_tables.read_files(
-                root, split_names.choose(described, ask.want, str(root), ask.must), ask
-            )
-    if kind is None:
-        _check_folders(root)
-        return image_folder.read(root, ask)
-    return BY_SUFFIX[kind](root, by_split(root, files[kind], ask), ask)
+    if kind is None or (kind not in IN_ONE and _has_classes(root)):
+        return None
+    return kind, files[kind]
 
 
-def _is_image_folder(root: Path) -> bool:
+def _has_classes(root: Path) -> bool:
     """Does the folder have classes, so that a table in it only says more about the images?"""
     flat = image_folder.is_flat(root) and len(image_folder.class_folders(root)) > 1
     return flat or image_folder.has_splits(root)
 
 
-def metadata_files(root: Path) -> dict[str, list[str]]:
+def _metadata_files(root: Path) -> dict[str, list[str]]:
     """The tables that tell the labels of images without class folders, by split: `train/metadata.csv`."""
+    if _has_classes(root):
+        return {}
     folders = [name for name in image_folder.class_folders(root) if split_names.is_split(name)]
     places = {"train": ""} | {name: f"{name}/" for name in folders}
     there = {
@@ -94,9 +103,9 @@ def _check_folders(root: Path) -> None:
     files = sorted(_files(root, "", 1))
     held = f"{len(files):,} files, such as {files[0]}" if files else "nothing"
     raise UserError(
-        f"{root} has no labelled images (it holds {held}); give train/ and test/ with class folders "
-        f"in them, class folders alone, a table or shards ({', '.join(BY_SUFFIX)}, not compressed), or a "
-        "metadata.csv with labels"
+        f"{root} has no labelled images (it holds {held}); a data set has train/ and test/ with class "
+        f"folders in them, class folders alone, a table or shards ({', '.join(BY_SUFFIX)}, not compressed), "
+        "or a metadata.csv with labels"
     )
 
 
@@ -125,12 +134,6 @@ def table_files(root: Path) -> dict[str, list[str]]:
         suffix: mine if suffix in IN_ONE else [file for file in mine if "/" not in file]
         for suffix, mine in found.items()
     }
-
-
-def image_tables(root: Path) -> list[str]:
-    """The files of a folder that hold images, all of one kind; none where there are none."""
-    files = table_files(root)
-    return next((files[suffix] for suffix in IN_ONE if files.get(suffix)), [])
 
 
 def _files(root: Path, below: str, depth: int) -> Iterator[str]:

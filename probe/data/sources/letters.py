@@ -1,4 +1,4 @@
-"""Printed letters and digits in the typefaces of the package pymupdf-fonts: the data set of the first run.
+"""Printed letters and digits in the typefaces of the package pymupdf-fonts.
 
 A model learns a character from four families of typefaces and is tested on three others, so it must know
 what makes an A, and not how one family draws it. Some characters are easy everywhere; some differ by little
@@ -72,7 +72,9 @@ class Prints(Images):
 def read() -> dict[str, Split]:
     """Train and test, of different families of typefaces."""
     if find_spec(PACKAGE) is None:
-        raise UserError("letters are drawn in the typefaces of pymupdf-fonts: pip install pymupdf-fonts")
+        raise UserError(
+            "letters are drawn in the typefaces of pymupdf-fonts: pip install 'mr2-probe[letters]'"
+        )
     return {split: _split(split, faces) for split, faces in FACES.items()}
 
 

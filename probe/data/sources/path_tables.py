@@ -102,9 +102,7 @@ def _by_column(
         for word in pc.unique(words).to_pylist():
             if not word:
                 row = pc.index(words, "").as_py() + 1
-                raise UserError(
-                    f'{path}: row {row} has no "{SPLIT}"; write train, val or test into every row'
-                )
+                raise UserError(f'{path}: row {row} has no "{SPLIT}"; write train, val or test into each row')
             found.setdefault(word, []).append((path, table.filter(pc.equal(words, word))))
     return split_names.choose(found, ask.want, f'{tables[0][0]} (column "{SPLIT}")', ask.must)
 

@@ -169,9 +169,7 @@ def _samples(path: Path, size: int) -> dict[str, _Sample]:
             sample = samples.setdefault(str(name.with_name(stem)), _Sample())
             extension = extension.lower()
             if extension in sample.seen:
-                raise tarfile.ReadError(
-                    f"{member.name} stands in it twice; give every sample a name of its own"
-                )
+                raise tarfile.ReadError(f"{member.name} stands in it twice; give each sample its own name")
             sample.seen.add(extension)
             if f".{extension}".endswith(EXTENSIONS):
                 sample.images[extension] = member.offset_data, member.size

@@ -22,7 +22,8 @@ def sections(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     """The parts, from top to bottom."""
     data = result["data"]
     name = (result.get("backbone") or {}).get("name") or "?"
-    yield Text(f"{run.plain(name)} on {run.plain(data['name'])}, {data['sizes']['test']:,} images", "bold")
+    size = f"{data['sizes']['test']:,} images, {format.plural(len(result['seeds']), 'seed')}"
+    yield Text(f"{run.plain(name)} on {run.plain(data['name'])}, {size}", "bold")
     yield run.BLANK
     yield run.accuracies(result)
     yield run.BLANK

@@ -36,6 +36,11 @@ LATEX = {
     format.MINUS: "$-$",
     format.UNKNOWN: "--",
 }
+CSV_COLUMNS = (
+    *("data", "backbone", "method", "seeds", "statistic", "accuracy", "ci_low", "ci_high"),
+    *("gain", "gain_low", "gain_high", "p", "p_holm", "verdict", "relative", "run"),
+    *("table", "published", "difference", "difference_low", "difference_high"),  # of a paper's table
+)
 MARKDOWN = {c: f"\\{c}" for c in "\\`*_[]|#~"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
@@ -76,14 +81,19 @@ def by_data(comparison: Comparison) -> Iterator[tuple[str, list[Mapping[str, Any
 
 
 def csv(comparison: Comparison) -> str:
-    """One line per run and statistic, numbers as fractions; names can never become formulas."""
-    heading = [
-        *("data", "backbone", "method", "seeds", "statistic", "accuracy", "ci_low", "ci_high"),
-        *("gain", "gain_low", "gain_high", "p", "p_holm", "verdict", "relative", "run"),
-    ]
+    """One line per run and statistic, then one per cell of each paper's table; numbers as fractions.
+
+    Names can never become formulas.
+    """
     buffer = io.StringIO()
-    writer = csv_module.writer(buffer, lineterminator="\n")
-    writer.writerow(heading)
+    writer = csv_module.DictWriter(buffer, CSV_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for line in (*_run_lines(comparison), *_published_lines(comparison)):
+        writer.writerow({key: harmless(value) for key, value in line.items()})
+    return buffer.getvalue()
+
+
+def _run_lines(comparison: Comparison) -> Iterator[dict[str, Any]]:
     for row in comparison["rows"]:
         by_count = {
             f"{scheme}: {n}": s
@@ -91,17 +101,40 @@ def csv(comparison: Comparison) -> str:
             for n, s in c.items()
         }
         for name, s in {**row["statistics"], **by_count}.items():
-            gain = s["gain"] or {}
-            values = [
-                *(row["data"], row["backbone"], row["method"], row["seeds"], name, s["accuracy"]),
-                *(s["ci"] or (None, None)),
-                gain.get("mean"),
-                *gain.get("ci", (None, None)),
-                *(gain.get("p"), gain.get("p_holm"), format.verdict(s["gain"]) if gain else None),
-                *(s["relative"], row["run"]),
-            ]
-            writer.writerow([harmless(v) for v in values])
-    return buffer.getvalue()
+            yield {**_of_run(row), "statistic": name, **_measured(s), "relative": s["relative"]}
+
+
+def _published_lines(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    """A line per row and column of each paper's table, with or without a run of ours."""
+    runs = {row["run"]: _of_run(row) for row in comparison["rows"]}
+    for table in comparison.get("tables") or ():
+        name = "/".join(filter(None, (table["name"], table["variant"])))
+        for row in table["rows"]:
+            for column, s in row["statistics"].items():
+                difference = s["difference"] or {}
+                low, high = difference.get("ci") or (None, None)
+                yield {
+                    **runs.get(row["run"], {}),
+                    **{"method": row["title"], "statistic": column, **_measured(s), "table": name},
+                    **{"published": s["published"], "difference": difference.get("mean")},
+                    **{"difference_low": low, "difference_high": high},
+                }
+
+
+def _of_run(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in ("data", "backbone", "method", "seeds", "run")}
+
+
+def _measured(s: Mapping[str, Any]) -> dict[str, Any]:
+    """Accuracy and gain of a statistic, with their intervals."""
+    gain, (low, high) = s["gain"] or {}, s["ci"] or (None, None)
+    gain_low, gain_high = gain.get("ci", (None, None))
+    return {
+        **{"accuracy": s["accuracy"], "ci_low": low, "ci_high": high},
+        **{"gain": gain.get("mean"), "gain_low": gain_low, "gain_high": gain_high},
+        **{"p": gain.get("p"), "p_holm": gain.get("p_holm")},
+        "verdict": format.verdict(s["gain"]) if gain else None,
+    }
 
 
 def harmless(value: Any) -> Any:

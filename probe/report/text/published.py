@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from probe.report.text import exports, format
-from probe.report.text.exports import MARKDOWN, escaped
+from probe.report.text.exports import LATEX, MARKDOWN, escaped
 from probe.report.text.run import BLANK, STYLES, WIDTH, plain
 from probe.system.safe_text import printable
 
@@ -124,13 +124,42 @@ def markdown(comparison: Mapping[str, Any]) -> str:
     parts = []
     for table in comparison.get("tables") or ():
         columns = table["columns"]
-        rows = []
-        for row in table["rows"]:
-            told = list(lines(row, columns)) or [("", [format.UNKNOWN] * len(columns))]
-            for name, cells in told:
-                title = escaped(row["title"], MARKDOWN)
-                rows.append([title, name or "ours", *(escaped(c, MARKDOWN) for c in cells)])
         head = ["row", "", *(column.capitalize() for column in columns)]
+        rows = [[escaped(cell, MARKDOWN) for cell in line] for line in _lines_of(table)]
         parts.append(f"### {escaped(heading(table), MARKDOWN)}\n\n{exports.grid(head, rows, len(columns))}")
         parts.append("\n".join(f"- {escaped(line, MARKDOWN)}" for line in notes(table)))
     return "\n\n".join(filter(None, parts)) + ("\n\n" if parts else "")
+
+
+def latex(comparison: Mapping[str, Any]) -> str:
+    """The tables of papers as one tabular each, with the same lines; needs the package booktabs."""
+    return "".join(_tabular(table) + "\n" for table in comparison.get("tables") or ())
+
+
+def _tabular(table: PublishedTable) -> str:
+    columns = table["columns"]
+    width = len(columns) + 2
+    head = ["Row", "", *(escaped(column.capitalize(), LATEX) for column in columns)]
+    rows = [[escaped(cell, LATEX) for cell in line] for line in _lines_of(table)]
+    told = [escaped(line, LATEX) for line in (heading(table), *notes(table))]
+    said = [rf"\multicolumn{{{width}}}{{l}}{{\footnotesize {line}}}" for line in told]
+    lines = [
+        rf"\begin{{tabular}}{{ll{'r' * len(columns)}}}",
+        r"\toprule",
+        " & ".join(head) + r" \\",
+        r"\midrule",
+        *(" & ".join(line) + r" \\" for line in rows),
+        r"\bottomrule",
+        *(line + r" \\" for line in said),
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _lines_of(table: PublishedTable) -> Iterator[list[str]]:
+    """Every line of every row: the row's title, what the line is, and a cell for each column."""
+    columns = table["columns"]
+    for row in table["rows"]:
+        told = list(lines(row, columns)) or [("", [format.UNKNOWN] * len(columns))]
+        for name, cells in told:
+            yield [row["title"], name or "ours", *cells]

@@ -260,3 +260,51 @@ def test_published_numbers_are_shown_as_printed():
         ("published", ["49.35", "44.6"]),
         ("difference", ["+0.7", "+0.7"]),
     ]
+
+
+@pytest.fixture
+def beside_published(comparison):
+    """The comparison with a paper's table: one row of ours, and one that cannot be run."""
+    ours = {"accuracy": 0.769, "ci": [0.759, 0.779], "gain": None, "published": 0.7512}
+    ours |= {"difference": {"mean": 0.0178, "ci": [0.0078, 0.0278]}}
+    theirs = {"accuracy": None, "ci": None, "gain": None, "published": 0.802, "difference": None}
+    about = {"ours": ["seeds"], "error": None, "why_not": None}
+    rows = [
+        {
+            "title": "=MR & co",
+            "run": "clip-rn50-mr2",
+            "why_not": None,
+            "statistics": {"overall": ours},
+            **about,
+        },
+        {**about, "title": "Other_one", "run": None, "why_not": "no {x}", "statistics": {"overall": theirs}},
+    ]
+    named = {"name": "p/table1", "variant": "if100", "paper": "A & B, 2020", "table": "1", "title": "50 %"}
+    return {**comparison, "tables": [{**named, "columns": ["overall"], "rows": rows}]}
+
+
+def test_the_csv_has_a_line_for_each_published_number_whether_ours_was_run_or_not(
+    beside_published, comparison
+):
+    rows = list(csv.DictReader(io.StringIO(exports.csv(beside_published))))
+    before = list(csv.DictReader(io.StringIO(exports.csv(comparison))))
+    assert rows[: len(before)] == before
+    assert {row["table"] + row["published"] for row in before} == {""}
+    mine, other = rows[len(before) :]
+    assert (mine["table"], mine["method"], mine["statistic"]) == ("p/table1/if100", "'=MR & co", "overall")
+    assert (mine["data"], mine["backbone"], mine["seeds"]) == ("pets", "clip-rn50", "5")
+    numbers = ("accuracy", "published", "difference", "difference_low", "difference_high")
+    assert [float(mine[key]) for key in numbers] == [0.769, 0.7512, 0.0178, 0.0078, 0.0278]
+    assert (other["method"], other["published"], other["accuracy"]) == ("Other_one", "0.802", "")
+
+
+def test_latex_has_the_published_numbers_below_ours(beside_published, comparison):
+    text = published.latex(beside_published)
+    assert r"=MR \& co & ours & 76.9 \\" in text
+    assert r"=MR \& co & published & 75.12 \\" in text
+    assert r"=MR \& co & difference & +1.8 \\" in text
+    assert r"Other\_one & published & 80.2 \\" in text
+    assert r"Other\_one: not available: no \{x\}" in text
+    assert (text.count(r"\begin{tabular}"), text.count(r"\end{tabular}")) == (1, 1)
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+    assert published.latex(comparison) == ""
