@@ -21,6 +21,7 @@ from probe.cli.feature_cache import cache
 from probe.cli.listings import LISTED, listing
 from probe.cli.on_runs import evaluate, predict
 from probe.cli.options import (
+    DEVICE_HELP,
     GROUPS_HELP,
     cache_option,
     json_flag,
@@ -34,6 +35,7 @@ from probe.cli.output import say
 from probe.cli.rehearse import rehearse
 from probe.cli.sharing import export, push
 from probe.errors import UserError
+from probe.system import devices
 from probe.system.world import rank
 from probe.train.parallel.launch import World, launch
 
@@ -121,6 +123,7 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
 @click.option("--recipes", multiple=True, help="Recipes, rows or whole tables; see `probe recipes`.")
 @click.option("--seeds", type=int, help="Number of seeds of each run.")
 @click.option("--groups", help=GROUPS_HELP)
+@click.option("--device", help=DEVICE_HELP)
 @plots_flag
 @cache_option
 @out_option
@@ -130,6 +133,7 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
 def compare(
     ctx: click.Context,
     words: tuple[str, ...],
+    device: str | None,
     cache: Path | None,
     out: Path,
     world: World | None,
@@ -150,6 +154,9 @@ def compare(
     from probe.report.text import comparison as comparison_terminal
     from probe.runs import compare as comparing
 
+    if device is not None:
+        devices.chosen(device, devices.FOR_ENCODING)  # refused once, not in every cell
+        words += (f"device={device}",)
     comparison, folder = comparing.command(words, **grid, cache=cache, out=out)
     if rank() > 0:
         return

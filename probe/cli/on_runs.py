@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from probe.cli.options import cache_option, json_flag, out_option
+from probe.cli.options import cache_option, device_option, json_flag, out_option
 from probe.errors import UserError
 from probe.system.safe_text import printable
 
@@ -29,9 +29,16 @@ RUN = click.argument("run_folder", type=click.Path(path_type=Path), metavar="RUN
 )
 @click.option("--to", type=click.Path(path_type=Path), help="Write a .csv or .parquet file instead.")
 @click.option("--skip-bad-images", is_flag=True, help=SKIP_HELP)
+@device_option
 @json_flag
 def predict(
-    run_folder: Path, images: tuple[str, ...], top: int, to: Path | None, skip_bad_images: bool, as_json: bool
+    run_folder: Path,
+    images: tuple[str, ...],
+    top: int,
+    to: Path | None,
+    skip_bad_images: bool,
+    device: str,
+    as_json: bool,
 ) -> None:
     """Classify images with the head that a run saved.
 
@@ -47,7 +54,9 @@ def predict(
         raise UserError("--to writes a file and --json prints; choose one")
     if to is not None:
         predicting.check_target(to)
-    found = predicting.predictions(run_folder, images, top=top, skip_bad_images=skip_bad_images)
+    found = predicting.predictions(
+        run_folder, images, top=top, skip_bad_images=skip_bad_images, device=device
+    )
     if to is not None:
         count = predicting.write(found, to)
         click.echo(f"{count:,} predictions in {printable(str(to))}")
@@ -77,6 +86,7 @@ def predict(
 @click.option("--seed", type=click.IntRange(min=0), help="One of the run's seeds; default: all of them.")
 @click.option("--attribute", help="A column that groups the images; each of its values is shown.")
 @click.option("--skip-bad-images", is_flag=True, help=SKIP_HELP)
+@device_option
 @cache_option
 @out_option
 @json_flag

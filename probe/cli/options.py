@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,6 +34,13 @@ out_option = click.option(
     help="Folder that run folders are written to.",
 )
 
+DEVICE_HELP = "Where images are encoded, solved and trained: auto (default), cpu, cuda, cuda:1, xpu, mps."
+device_option = click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="Where images are encoded: auto, cpu, cuda, cuda:1, xpu, mps.",
+)
 GROUPS_HELP = (
     "How classes are grouped: crossfit (default), paper, many/medium/few or head/torso/tail (by training "
     "images), a run folder or a JSON file."
@@ -92,7 +100,7 @@ RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
         {"is_flag": True},
     ),
     ("--l2", "solver.l2", "L2 penalty; default: chosen on validation data.", {"type": float}),
-    ("--device", "solver.device", "Where exact solvers compute: auto (default), cpu, cuda, cuda:1, mps.", {}),
+    ("--device", "device", DEVICE_HELP, {}),
     ("--grid", "solver.grid", "L2 penalties to try: coarse (default) or full (all 96).", {}),
     (
         "--select",
@@ -190,19 +198,19 @@ def recipe_from(words: tuple[str, ...], flags: dict[str, Any]) -> Recipe:
 
     has_file = bool(words) and "=" not in words[0]
     content = library.content(words[0], words[1:]) if has_file else {}
-    if flags.pop("fast", None):
-        recipe.place(content, "features.precision", _fastest())
+    fast = flags.pop("fast", False)
     for name, value in flags.items():
         if value is not None and value is not False:
             recipe.place(content, name.replace("__", "."), value)
+    if fast:
+        device = recipe.override(deepcopy(content), words[has_file:]).get("device")
+        recipe.place(content, "features.precision", _fastest(device))
     return recipe.build(recipe.override(content, words[has_file:]))
 
 
-def _fastest() -> str:
+def _fastest(device: Any) -> str:
     """The precision that `--fast` stands for: a recipe holds what was computed, on whatever machine."""
-    import torch
-
     from probe.features import precision
-    from probe.runs.inputs import device
+    from probe.system import devices
 
-    return precision.best(torch.device(device()))
+    return precision.best(devices.chosen(device, devices.FOR_ENCODING))

@@ -14,6 +14,8 @@ from probe.data import catalogue
 from probe.data.assemble import assemble
 from probe.data.catalogue import LONG_TAIL, DatasetSpec
 from probe.data.dataset import Dataset, Split
+from probe.data.few_shot import few_shot
+from probe.data.longtail import long_tailed
 from probe.data.request import Request
 from probe.errors import UserError
 
@@ -64,29 +66,28 @@ def load(
 
     >>> load("pets"); load("my/photos"); load("cifar100-lt"); load("cifar10", root="copies/cifar10")
     """
-    name = str(name_or_path)
-    base = name.removesuffix(LONG_TAIL)
-    if base != name and catalogue.find(name) is None and catalogue.find(base):
-        name = base
-        imbalance = DEFAULT_IMBALANCE if imbalance is None else imbalance
+    name, imbalance = _long_tail(str(name_or_path), imbalance)
     row, hub = catalogue.find(name), HUB_ID.fullmatch(name)
     config = config or (hub["configuration"] if hub else None)
     ask = Request.of(row, image=image, label=label, splits=splits, configuration=config, cache=cache)
     found, title, source = _splits(name, row, ask, root, list_files, revision)
-    data = assemble(
-        title, row, found, source, subset=subset, test_fraction=test_fraction, drop_val=val == "train"
-    )
+    leave_val = val == "train"
+    data = assemble(title, row, found, source, subset=subset, test_fraction=test_fraction, drop_val=leave_val)
     if shots is not None:
-        from probe.data.few_shot import few_shot
-
         data = few_shot(data, shots, draw)
     if imbalance is None:
         return data
     if row is not None and row.lists:
         raise UserError(f"{name} has the class sizes of its lists; leave out imbalance {imbalance:g}")
-    from probe.data.longtail import long_tailed
-
     return long_tailed(data, imbalance, profile, seed)
+
+
+def _long_tail(name: str, imbalance: float | None) -> tuple[str, float | None]:
+    """A name and its imbalance; `<name>-lt` means 100, unless there is a data set of that very name."""
+    base = name.removesuffix(LONG_TAIL)
+    if base == name or catalogue.find(name) is not None or catalogue.find(base) is None:
+        return name, imbalance
+    return base, DEFAULT_IMBALANCE if imbalance is None else imbalance
 
 
 Found = tuple[dict[str, Split], str, str]  # splits, the data set's name, where they were read

@@ -124,7 +124,8 @@ def guesses(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         table = safe_parquet.opened(path).read(columns=["label", "prediction", "method"])
         own = table.filter(pc.equal(table["method"], table["method"][0]))
         # `to_numpy` would import pandas, which a prediction has no time for
-        label, said = (np.from_dlpack(own[name].combine_chunks()) for name in ("label", "prediction"))
+        columns = (np.from_dlpack(own[name].combine_chunks()) for name in ("label", "prediction"))
+        label, said = (column.astype(np.int64, copy=False) for column in columns)
         return label, said
     except (OSError, pa.ArrowException, LookupError, ValueError, TypeError) as error:
         raise UserError(f"cannot read predictions from {path}: {error}; run it again") from error

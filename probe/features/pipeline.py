@@ -20,6 +20,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from probe.core import threads
 from probe.data import decode_memory
 from probe.features.batches import BatchLoader, BatchRequest, DecodedBatch
 from probe.features.encoder import BatchEncoder
@@ -33,9 +34,9 @@ AHEAD = 2  # batches in flight for each stream or worker: bounds the memory, wha
 
 
 def default_workers(device: torch.device) -> int:
-    """As many streams as torch would use threads; on a GPU, the cores that this process may use, up to 16."""
+    """As many streams as there are free threads; on a GPU, the cores that this process may use, up to 16."""
     if device.type == "cpu":
-        return torch.get_num_threads()
+        return threads.usable()
     return min(16, max(1, usable_cores() - 1))
 
 
@@ -59,7 +60,7 @@ def _streams(
         batch.pixels = batch.pixels[:0]  # the bytes are not needed while the result waits for its turn
         return result
 
-    threads = torch.get_num_threads()
+    before = torch.get_num_threads()
     waiting: deque[Future[EncodedBatch]] = deque()
     remaining = iter(requests)
     torch.set_num_threads(1)
@@ -73,7 +74,7 @@ def _streams(
             yield done
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
 
 
 def _processes(

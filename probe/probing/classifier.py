@@ -25,7 +25,7 @@ from probe.heads import fitted
 from probe.probing import exact
 from probe.probing.problem import ProbeProblem
 from probe.probing.settings import ExactSolver, LossChoice
-from probe.solve import devices
+from probe.system import devices
 
 NO_ROWS = np.array([], dtype=np.int64)
 

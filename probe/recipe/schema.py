@@ -30,6 +30,7 @@ from probe.recipe import RESULT, grammar, parts
 from probe.recipe.base import Section
 from probe.recipe.errors import OwnWords
 from probe.recipe.train_settings import TrainConfig
+from probe.system.devices import NAMES
 
 
 @contextmanager
@@ -197,8 +198,6 @@ class SolverConfig(Section):
     tol: float = Field(1e-7, ge=0, lt=1)  # lbfgs: certified relative excess of the objective
     k: int = Field(20, gt=0)  # neighbours of k-NN
     weighted: bool = True  # k-NN: votes weighted by exp(similarity / 0.07), or plain
-    # where exact solvers compute: auto (a GPU where there is one), cpu, cuda, cuda:1, mps
-    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     tf32: bool = False  # may float32 products on NVIDIA GPUs be rounded to TF32? Certified all the same
 
 
@@ -290,9 +289,22 @@ class Recipe(Section):
     train: TrainConfig = TrainConfig()  # of solver sgd, and of fine-tuning
     groups: str | Reference = "crossfit"  # easy, medium, hard, or a file's own groups; see `group_source`
     seeds: int = Field(1, gt=0, le=1000)  # holdouts and initialisations, numbered from 0
+    # where images are encoded, heads solved and networks trained: auto (a GPU where there is one), cpu, cuda,
+    # cuda:1, xpu, mps (`probe.system.devices`)
+    device: str = Field("auto", pattern=rf"^({NAMES.pattern})$")
     # The erm of "vs erm": trained with the same settings, or the exact probe of the frozen backbone; auto:
     # the probe, except for nets from scratch (`probe.runs.reference`).
     versus: Literal["auto", "same", "probe"] = "auto"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _device_of_all(cls, value: Any) -> Any:
+        """Stored recipes of earlier builds have the device of the solver, and of nothing else."""
+        solver = value.get("solver") if isinstance(value, dict) else None
+        if not isinstance(solver, dict) or "device" not in solver:
+            return value
+        rest = {key: setting for key, setting in solver.items() if key != "device"}
+        return {"device": solver["device"], **value, "solver": rest}
 
     @model_validator(mode="before")
     @classmethod
@@ -332,8 +344,7 @@ class Recipe(Section):
         # What these heads are trained on was another; a method's own cosine head tells by its version.
         if self.train.head in ("cosine", "adapter") and self.train.whiten:
             content["train"]["whiten"] = True
-        for where in ("device", "tf32"):  # how a result is computed, not what it is
-            del content["solver"][where]
+        del content["device"], content["solver"]["tf32"]  # how a result is computed, not what it is
         if content["train"]["channels_last"] is None:  # changes the last digits only, and was off before
             content["train"]["channels_last"] = False
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -103,8 +103,9 @@ def _by_own_holdouts(e: Experiment) -> Ranking:
     """This run is the erm training that ranks: by the rows held out from each seed."""
     scores = [s for s in e.fitted.holdout_scores if s is not None]
     probability = F.softmax(torch.cat(scores).double(), dim=1).numpy()
-    problem, images = e.problem, np.concatenate(e.holdouts)
-    found = ranked.held_out(problem.labels[images], probability, problem.num_classes)
+    problem = e.problem
+    labels = np.concatenate([e.inputs_of(seed).y[rows] for seed, rows in enumerate(e.holdouts)])
+    found = ranked.held_out(labels, probability, problem.num_classes)
     if found is None:
         return Ranking({"all": list(range(problem.num_classes))}, "none", remark=NOTHING_REMARK)
     return Ranking(found, HELD_OUT, remark=HELD_OUT_REMARK)

@@ -39,6 +39,7 @@ from probe.runs.folder import RunFolder, understood
 from probe.runs.naming import WORD
 from probe.runs.predict import load_backbone_of
 from probe.runs.run import Run
+from probe.system import devices
 
 AMONG = ("auto", "all", "present")
 
@@ -84,6 +85,7 @@ def evaluate(
     by: str | None = None,
     seed: int | None = None,
     skip_bad_images: bool = False,
+    device: str = "auto",
     cache: Path | None = None,
     out: Path = Path("runs"),
 ) -> Run:
@@ -93,6 +95,7 @@ def evaluate(
            present for ImageNet-R and -A, as their authors do it
     by     a column that groups the images, as `data.attribute` of a recipe
     seed   one of the run's seeds instead of all
+    device where the images are encoded, as `device` of a recipe
     """
     folder = RunFolder(run)
     stored = folder.result()
@@ -102,7 +105,7 @@ def evaluate(
     found = judged.read(data, about["class_names"], root=root, cache=cache)
     present = among == "present" or (among == "auto" and found.among_present)
     seeds = folder.seeds if seed is None else [seed]
-    test, scores = _scores(folder, seeds, found.split, cache, skip_bad_images)
+    test, scores = _scores(folder, seeds, found.split, cache, skip_bad_images, device)
     scored = Scored(folder, stored, found, test, scores, present)
     with understood(run):
         result = _result(scored, by)
@@ -119,17 +122,22 @@ def evaluate(
 
 
 def _scores(
-    folder: RunFolder, seeds: Sequence[int], split: Split, cache: Path | None, skip_bad_images: bool
+    folder: RunFolder,
+    seeds: Sequence[int],
+    split: Split,
+    cache: Path | None,
+    skip_bad_images: bool,
+    device: str,
 ) -> tuple[FeatureSet, dict[int, Tensor]]:
     """The features of the images, and the scores of every seed's head; tuned networks have their own."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    where = str(devices.chosen(device, devices.FOR_ENCODING))
     sets: list[FeatureSet] = []
     scores = {}
     for seed in seeds:
         head, about = folder.head(seed)
         tuned = folder.of_seed(seed) if about.get("tuned") else None
         if tuned is not None or not sets:
-            encoders = [load_backbone_of(part, tuned, device) for part in (about, *about.get("also", []))]
+            encoders = [load_backbone_of(part, tuned, where) for part in (about, *about.get("also", []))]
             sets = [
                 side_by_side(
                     [

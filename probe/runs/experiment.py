@@ -31,11 +31,16 @@ class Experiment:
     versus: str | None  # what kind of erm it is compared with: `probe.runs.reference.how`
     probe: FittedMethod | None = None  # erm, solved exactly on the frozen features
     trained: TrainedRun | None = None  # erm, trained with the same settings
+    further: Sequence[RunInputs] = ()  # what seeds 1, 2, ... learnt from, where each has its own draw
 
     @property
     def recipe(self) -> Recipe:
         """What was asked for."""
         return self.strategy.recipe
+
+    def inputs_of(self, seed: int) -> RunInputs:
+        """What a seed learnt from."""
+        return self.further[seed - 1] if seed and self.further else self.inputs
 
     @property
     def test(self) -> FeatureSet:

@@ -1,4 +1,4 @@
-"""What a run starts from: a backbone, a data set, the features of its splits, and the problem they pose."""
+"""What a run starts from: a backbone, a data set and the features of its splits."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 import backbones
 from backbones.backbone import Backbone
 from backbones.reading import expanded
 from backbones.sources import Scratch
 from probe import data, features
-from probe.core import collectives, scaling
-from probe.core.scaling import FeatureMatrix, Scaling
 from probe.data import Dataset, duplicates
-from probe.data.attribute import Attribute, SampleGroups
-from probe.data.attribute import groups as sample_groups
+from probe.data.attribute import Attribute
 from probe.data.attribute import read as read_attribute
 from probe.errors import UserError
 from probe.evaluation.several_labels import SeveralLabels
@@ -31,19 +27,14 @@ from probe.evaluation.several_labels import read as read_labels
 from probe.features import FeatureSet, Matrix, SideBySide, backbone_identity, side_by_side, views
 from probe.features.backbone_identity import BackboneIdentity
 from probe.features.views import CENTER, View
-from probe.probing.problem import ProbeProblem
-from probe.probing.zero_shot import text_classifier
 from probe.recipe import PartConfig, Recipe
 from probe.runs import first_stage, groups, unavailable
 from probe.runs.first_stage import FirstStage
-from probe.solve import devices
-from probe.system import world
+from probe.system import devices
 
 Stage = Callable[[str], AbstractContextManager[None]]
 # Where all features are in the cache, a backbone's identity is enough.
 AnyBackbone: TypeAlias = Backbone | BackboneIdentity
-ACCELERATORS = ("cuda", "xpu", "mps")
-IN_MEMORY = 4 << 30  # bytes of features up to which they are held in memory; beyond, they are read in blocks
 
 
 @dataclass(frozen=True)
@@ -139,14 +130,9 @@ class RunInputs:
         return data.stratified_holdout(self.features["train"].y, fraction, seed)[1]
 
 
-def device() -> str:
-    """This process's GPU (NVIDIA's or AMD's, Intel's, Apple's), or the CPU."""
-    import torch
-
-    found = torch.accelerator.current_accelerator(check_available=True)
-    if found is None or found.type not in ACCELERATORS:
-        return "cpu"
-    return found.type if found.type == "mps" else f"{found.type}:{world.local_rank()}"
+def device(recipe: Recipe) -> str:
+    """Where the recipe's images are encoded."""
+    return str(devices.chosen(recipe.device, devices.FOR_ENCODING))
 
 
 def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
@@ -187,10 +173,10 @@ def load_backbone(recipe: Recipe, part: PartConfig, cache: Path | None = None) -
     """One of the recipe's backbones, with its weights."""
     first = first_stage.of(recipe)
     if first is not None and first.tuned:
-        return first.backbone(device())
+        return first.backbone(device(recipe))
     settings = part.model_dump()
     b = backbone_identity.load_and_remember(
-        settings, lambda: backbones.load(**settings, device=device()), cache
+        settings, lambda: backbones.load(**settings, device=device(recipe)), cache
     )
     if recipe.solver.name == "zeroshot":
         b.encode_text(["a photo"])  # refused now, not after minutes of extraction
@@ -326,54 +312,3 @@ def several_labels(recipe: Recipe, dataset: Dataset) -> SeveralLabels | None:
     found = read_labels(expanded(recipe.data.real_labels))
     found.accepted(dataset["test"].ids, len(dataset.class_names))  # refused now, not after the extraction
     return found
-
-
-def pose(recipe: Recipe, inputs: RunInputs) -> ProbeProblem:
-    """The problem of a recipe: features and labels of the training splits, scaled as the recipe says."""
-    learnt, averaged, widths = inputs.learnt_views, inputs.averaged_views, inputs.widths
-    # by the evaluation crops: the views of an image are no further images
-    balance = scaling.equal_parts(inputs.stack([CENTER]), widths) if inputs.first is None else scaling.NEUTRAL
-    raw = _held(inputs.stack(learnt), balance)
-    kinds = [_kind(recipe, b) for b in inputs.backbones]
-    text = None
-    if recipe.solver.name == "zeroshot":
-        assert isinstance(inputs.backbone, Backbone)
-        text = text_classifier(inputs.backbone, inputs.data.names_in_prompts, inputs.data.templates)
-    return ProbeProblem(
-        raw=raw,
-        y=np.tile(inputs.y, len(learnt)),
-        class_names=inputs.data.class_names,
-        metric=inputs.data.metric,
-        # the first stage's head goes on with the scaling that it was trained with
-        scaling=scaling.by_part(kinds, raw, widths) if inputs.first is None else inputs.first.head.scaling,
-        text=text,
-        ids=inputs.training_ids,
-        key=" ".join(f.key for view in dict.fromkeys(learnt + averaged) for f in inputs.training_of(view)),
-        views=len(learnt),
-        tested=None if averaged == learnt else _held(inputs.stack(averaged), balance),
-        balance=balance,
-        groups=_groups(recipe, inputs),
-        device=devices.chosen(recipe.solver.device),
-        tf32=recipe.solver.tf32,
-    )
-
-
-def _groups(recipe: Recipe, inputs: RunInputs) -> SampleGroups | None:
-    """What the method acts on, where that is not the classes; of training images only."""
-    if recipe.method.groups == "class" or inputs.attribute is None:
-        return None
-    values = inputs.training_values
-    return sample_groups(recipe.method.groups, inputs.attribute, values, inputs.y, inputs.data.class_names)
-
-
-def _kind(recipe: Recipe, backbone: AnyBackbone) -> str:
-    """How the features of one backbone are scaled."""
-    kind = recipe.features.scaling
-    return ("standard" if backbone.standardise else "none") if kind == "auto" else kind
-
-
-def _held(matrix: Matrix | SideBySide, balance: Scaling) -> Tensor | FeatureMatrix:
-    """The features with their parts balanced, in memory where they are few enough and no process shares
-    them: of several, each reads its own rows only."""
-    small = 4 * matrix.shape[0] * matrix.shape[1] <= IN_MEMORY and collectives.sharing() == 1
-    return balance(matrix.tensor()) if small else balance.lazily(matrix)

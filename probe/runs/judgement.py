@@ -27,7 +27,8 @@ from probe.probing.candidates import Candidate, CrossFit, crossfit_candidates
 from probe.probing.problem import ProbeProblem
 from probe.recipe import Recipe
 from probe.runs import selecting
-from probe.runs.inputs import RunInputs, gather, load_data, pose
+from probe.runs.inputs import RunInputs, gather, load_data
+from probe.runs.posing import pose
 
 FOLDS = 5
 SEED = 0  # of the folds: those of a run's first seed, which chooses by them where its holdout is small

@@ -72,9 +72,9 @@ def sentence(report: Mapping[str, Any]) -> str:
     found = f"of {format.signed(sum(kept.values()))} on held-out training images the parts are: {parts}"
     if unused:
         found += f"; tried and not kept, at best: {unused}"
-    late = [name for kind, name in KINDS.items() if kind not in given and _no_time(report, kind)]
-    if late:
-        found += f"; no time for: {', '.join(late)}"
+    overdue = [name for kind, name in KINDS.items() if kind not in given and _no_time(report, kind)]
+    if overdue:
+        found += f"; no time for: {', '.join(overdue)}"
     if format.verdict(hard) == "better":
         return f"{figures}; {found}."
     return f"Nothing helps clearly on the test images: {figures}; {found}."

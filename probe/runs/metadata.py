@@ -14,7 +14,7 @@ from probe.data import duplicates
 from probe.evaluation import metrics
 from probe.losses.base import FitContext, Margins
 from probe.report.text import format
-from probe.runs import selecting
+from probe.runs import draws, selecting
 from probe.runs.experiment import Experiment
 from probe.runs.inputs import AnyBackbone, device
 from probe.runs.naming import command, label
@@ -28,7 +28,6 @@ def describe(e: Experiment) -> dict[str, Any]:
     """Everything needed to know what was run, and to run it again."""
     d, f = e.inputs.data, e.inputs.features
     official = "val" in f
-    train = np.array(f["train"].ids, dtype=object)
     return {
         "schema": SCHEMA,
         "recipe": e.recipe.model_dump(),
@@ -44,11 +43,12 @@ def describe(e: Experiment) -> dict[str, Any]:
             "fingerprints": {split: d[split].fingerprint for split in f},
             "skipped": {split: part.skipped for split, part in f.items() if part.skipped},
             "duplicates": e.inputs.duplicates,
+            **({"draws": draws.record(e.recipe, [e.inputs, *e.further])} if e.further else {}),
             "test_cut": None if d.test_cut is None else d.test_cut.record(),
             "validation": {
                 "from": "official split" if official else "stratified cut of train",
                 "fraction": None if official else e.recipe.data.val_fraction,
-                "digests": None if official else [data.holdout_digest(train[rows]) for rows in e.holdouts],
+                "digests": None if official else _holdout_digests(e),
             },
         },
         "views": {
@@ -56,8 +56,14 @@ def describe(e: Experiment) -> dict[str, Any]:
             "averaged": [view.name for view in e.inputs.averaged_views],
         },
         "seeds": [{"seed": seed, **fit.record} for seed, fit in enumerate(e.fitted.fits)],
-        "environment": {**environment.describe(), "device": device()},
+        "environment": {**environment.describe(), "device": device(e.recipe)},
     }
+
+
+def _holdout_digests(e: Experiment) -> list[str]:
+    """Which training images each seed held out."""
+    ids = (np.array(e.inputs_of(seed).features["train"].ids, dtype=object) for seed in range(len(e.holdouts)))
+    return [data.holdout_digest(mine[rows]) for mine, rows in zip(ids, e.holdouts, strict=True)]
 
 
 def backbone_block(e: Experiment) -> dict[str, Any]:
@@ -117,6 +123,7 @@ def remarks_and_margins(
             f"l2 was chosen by plain cross-entropy probes, since {loss.name} has no exact solver; if the "
             "result is poor, give a smaller one with solver.l2"
         )
+    notes.append(draws.remark(recipe, len(fits)) if e.further else None)
     notes.append(selecting.remark(recipe, [fit.record for fit in fits]))
     if len(fits) < recipe.seeds:
         notes.append(f"nothing here depends on the seed, so one was run instead of {recipe.seeds}")

@@ -23,6 +23,7 @@ from probe.evaluation.track_record import TrackRecord
 from probe.features.views import CENTER, View
 from probe.heads.fitted import FittedHead
 from probe.runs.folder import RunFolder
+from probe.system import devices
 from probe.system.atomic import staged_file
 from probe.system.progress import bar
 from probe.system.world import usable_cores
@@ -121,7 +122,7 @@ class RunNetwork:
     records: Sequence[TrackRecord] | None  # of the classes, on the run's own test images
 
     @classmethod
-    def of(cls, run: Path) -> RunNetwork:
+    def of(cls, run: Path, device: str = "auto") -> RunNetwork:
         """The backbones are loaded as the run described them, with the weights the head was trained on."""
         folder = RunFolder(run)
         head, about = folder.head()
@@ -130,8 +131,8 @@ class RunNetwork:
                 f"{run} holds a head but no backbone; give a run folder, as `probe run` writes it"
             )
         tuned = folder if about.get("tuned") else None
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        encoders = [load_backbone_of(part, tuned, device) for part in (about, *about.get("also", []))]
+        where = str(devices.chosen(device, devices.FOR_ENCODING))
+        encoders = [load_backbone_of(part, tuned, where) for part in (about, *about.get("also", []))]
         views = [View(name) for name in about.get("views", [CENTER.name])]
         names = about["class_names"]
         return cls(encoders, views, head, names, folder.track_records(names))
@@ -154,14 +155,19 @@ class RunNetwork:
 
 
 def predictions(
-    run: Path, images: Sequence[str | Path], *, top: int = 5, skip_bad_images: bool = False
+    run: Path,
+    images: Sequence[str | Path],
+    *,
+    top: int = 5,
+    skip_bad_images: bool = False,
+    device: str = "auto",
 ) -> PredictionStream:
     """For each image the `top` classes with their probabilities, best first, one image after the other.
 
-    `images` are files, folders, patterns and tables (`probe.data.unlabelled`).
+    `images` are files, folders, patterns and tables (`probe.data.unlabelled`); `device` is that of a recipe.
     """
     found = Unlabelled([str(image) for image in images])  # a wrong path is told before the network is loaded
-    return PredictionStream(RunNetwork.of(run), found, top, skip_bad_images)
+    return PredictionStream(RunNetwork.of(run, device), found, top, skip_bad_images)
 
 
 def predict(run: Path, images: Sequence[str | Path], *, top: int = 5) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from probe.report.text import data as data_text
 from probe.runs import (
     attribute_groups,
     class_ranking,
+    draws,
     look_first,
     reference,
     results,
@@ -39,7 +40,8 @@ from probe.runs import (
 )
 from probe.runs.experiment import Experiment
 from probe.runs.folder import RunFolder
-from probe.runs.inputs import RunInputs, gather, load_data, pose
+from probe.runs.inputs import RunInputs, gather, load_data
+from probe.runs.posing import pose
 from probe.runs.reference import ERM, PROBE, SAME, TrainedRun
 from probe.runs.strategy import Strategy, choose, solve
 from probe.system.safe_text import printable
@@ -96,6 +98,7 @@ def _run(strategy: Strategy, cache: Path | None, out: Path) -> Run:
         data = load_data(recipe, cache)
         tell(data)
     inputs = gather(recipe, cache=cache, data=data, stage=clock)  # load and extract
+    further = [gather(drawn, cache=cache, stage=clock) for drawn in draws.further(recipe)]
     fetch = partial(reference.fetch, ids=inputs.features["test"].ids, cache=cache, out=out)
 
     trained = None
@@ -103,7 +106,7 @@ def _run(strategy: Strategy, cache: Path | None, out: Path) -> Run:
         with clock("reference"):
             trained = fetch(recipe.plain, "to compare with")
     with clock("probe"):
-        experiment = fit(strategy, inputs, trained, folder.work)
+        experiment = fit(strategy, inputs, trained, folder.work, further)
 
     with clock("groups"):
         ranking_run = None
@@ -160,18 +163,32 @@ def one_backbone(recipe: Recipe) -> None:
         raise UserError(f"{what} one backbone, not {recipe.backbone.title}; name one, and one tap")
 
 
-def fit(strategy: Strategy, inputs: RunInputs, trained: TrainedRun | None, work: Path) -> Experiment:
-    """The recipe's method with every seed and, if that is what it is compared with, the plain probe."""
+def fit(
+    strategy: Strategy,
+    inputs: RunInputs,
+    trained: TrainedRun | None,
+    work: Path,
+    further: Sequence[RunInputs] = (),
+) -> Experiment:
+    """The recipe's method with every seed and, if that is what it is compared with, the plain probe.
+
+    `further` is what each seed after the first learns from, where that is not the same for all.
+    """
     recipe = strategy.recipe
     problem, versus = pose(recipe, inputs), reference.how(recipe)
-    fraction = recipe.data.val_fraction
-    holdouts = [inputs.holdout(seed, fraction) for seed in range(strategy.seeds(inputs))]
-    selectors = selecting.selectors(recipe, problem, holdouts)
-    fitted = strategy.fit(problem, inputs, holdouts, work, selectors)
-    plain = None
-    if versus == PROBE:
-        plain = solve(ERM, problem, inputs, holdouts, [PLAIN], exact.exactly(recipe.solver), selectors)
-    return Experiment(strategy, inputs, problem, holdouts, fitted, versus, plain, trained)
+    each = [(inputs, problem), *((drawn, pose(recipe, drawn)) for drawn in further)]
+    seeds = 1 if further else strategy.seeds(inputs)  # of each
+    held, fits, plain = [], [], []
+    for at, (drawn, posed) in enumerate(each):
+        holdouts = [drawn.holdout(seed, recipe.data.val_fraction) for seed in range(at, at + seeds)]
+        selectors = selecting.selectors(recipe, posed, holdouts, at)
+        held += holdouts
+        fits.append(strategy.fit(posed, drawn, holdouts, work, selectors, at))
+        if versus == PROBE:
+            exactly = exact.exactly(recipe.solver)
+            plain.append(solve(ERM, posed, drawn, holdouts, [PLAIN], exactly, selectors))
+    erm = draws.joined(plain) if plain else None
+    return Experiment(strategy, inputs, problem, held, draws.joined(fits), versus, erm, trained, further)
 
 
 def write(

@@ -42,10 +42,11 @@ def probes(
     holdouts: Holdouts,
     work: Path,
     selectors: Sequence[Selector] = (),
+    first_seed: int = 0,
 ) -> Iterator[Fit]:
     """Heads trained by SGD on cached features; with `selectors`, one per seed, these choose what is open."""
-    for seed, holdout in enumerate(holdouts):
-        selector = selectors[seed] if selectors else None
+    for at, holdout in enumerate(holdouts):
+        seed, selector = first_seed + at, selectors[at] if selectors else None
         yield _probe(recipe, problem, holdout, seed, seed_folder(work, seed), selector)
 
 
@@ -87,10 +88,12 @@ def tunings(
     holdouts: Holdouts,
     work: Path,
     selectors: Sequence[Selector] = (),
+    first_seed: int = 0,
 ) -> Iterator[FinetunedModel]:
     """Fine-tuned backbones with their heads; with `selectors`, one per seed, these choose among values."""
     usable = {split: features.ids for split, features in inputs.features.items()}
-    for seed, holdout in enumerate(holdouts):
+    for at, holdout in enumerate(holdouts):
+        seed = first_seed + at
         train = partial(
             finetune,
             data=inputs.data,
@@ -99,7 +102,7 @@ def tunings(
             pose=lambda backbone: problem,  # pretrained: the same backbone for every seed
             ids=usable,
         )
-        yield _tuning(recipe, train, seed_folder(work, seed), selectors[seed] if selectors else None)
+        yield _tuning(recipe, train, seed_folder(work, seed), selectors[at] if selectors else None)
 
 
 def _tuning(

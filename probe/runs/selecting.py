@@ -50,12 +50,14 @@ def check(recipe: Recipe) -> None:
         )
 
 
-def selectors(recipe: Recipe, problem: ProbeProblem, holdouts: Sequence[NDArray[np.int64]]) -> list[Selector]:
+def selectors(
+    recipe: Recipe, problem: ProbeProblem, holdouts: Sequence[NDArray[np.int64]], first_seed: int = 0
+) -> list[Selector]:
     """What chooses with each seed; none where l2 is chosen on the holdout by the data set's metric."""
     if not acts(recipe):
         return []
     objective = Objective.of(recipe.select.name, problem.metric, recipe.select.budget)
-    return [Selector(problem, holdout, objective, seed) for seed, holdout in enumerate(holdouts)]
+    return [Selector(problem, holdout, objective, seed) for seed, holdout in enumerate(holdouts, first_seed)]
 
 
 def remark(recipe: Recipe, records: Sequence[Mapping[str, Any]]) -> str | None:

@@ -80,8 +80,9 @@ class Strategy(ABC):
         holdouts: Holdouts,
         work: Path,
         selectors: Sequence[Selector] = (),
+        first_seed: int = 0,
     ) -> FittedMethod:
-        """The recipe's method with every seed; `work` is for checkpoints.
+        """The recipe's method with one seed per holdout, from `first_seed` on; `work` is for checkpoints.
 
         `selectors` are those of `probe.runs.selecting`.
         """
@@ -135,6 +136,7 @@ class Exact(Strategy):
         holdouts: Holdouts,
         work: Path,
         selectors: Sequence[Selector] = (),
+        first_seed: int = 0,
     ) -> FittedMethod:
         points, solver = selecting.points(self.recipe), self.recipe.solver
         if not first_stage.is_exact(self.recipe.method):
@@ -224,10 +226,11 @@ class Sgd(Trained):
         holdouts: Holdouts,
         work: Path,
         selectors: Sequence[Selector] = (),
+        first_seed: int = 0,
     ) -> FittedMethod:
         from probe.runs import seeds
 
-        fits = list(seeds.probes(self.recipe, problem, holdouts, work, selectors))
+        fits = list(seeds.probes(self.recipe, problem, holdouts, work, selectors, first_seed))
         scores = [fit.head.scores_over(inputs.test_views) for fit in fits]
         return FittedMethod(label(self.recipe), fits, scores)
 
@@ -242,10 +245,11 @@ class Finetune(Trained):
         holdouts: Holdouts,
         work: Path,
         selectors: Sequence[Selector] = (),
+        first_seed: int = 0,
     ) -> FittedMethod:
         from probe.runs import seeds
 
-        tuned = list(seeds.tunings(self.recipe, problem, inputs, holdouts, work, selectors))
+        tuned = list(seeds.tunings(self.recipe, problem, inputs, holdouts, work, selectors, first_seed))
         test = inputs.features["test"].X
         return FittedMethod(
             label(self.recipe),

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from probe.core.threads import free_threads
 from probe.errors import UserError
 from probe.solve import devices
 from probe.solve.inputs import READ_AT_ONCE, FeatureRows
@@ -63,6 +64,7 @@ class Basis:
     spectrum: Tensor  # r, float64: variance of the rows along each direction
     vectors: Tensor | None  # D x r, float64; None: no rotation (too many dimensions)
 
+    @free_threads()
     def __init__(
         self,
         X: Any,
@@ -96,6 +98,7 @@ class Basis:
         """r, the number of directions."""
         return len(self.spectrum)
 
+    @free_threads()
     def rotated(self, features: FeatureRows) -> Tensor | None:
         """X~ with a column of ones for the bias, N x (r + 1); None when W could leave the span.
 

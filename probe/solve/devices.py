@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from probe.errors import UserError
-
-DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 CPU = torch.device("cpu")
+WITHOUT_FLOAT64 = ("mps", "xpu")  # some of Intel's have it
 BUDGET = 4 * 2**30  # bytes of features and logits kept in memory; beyond it, blocks are streamed
 FREE_SHARE = 0.4  # of a GPU's free memory: once for the rows as they are stored, once rotated with logits
 
 
-def chosen(device: str | torch.device | None) -> torch.device:
-    """The device of "auto" (this process's GPU where there is one, else the CPU), or the one that is named.
-
-    Refused in one line where the machine does not have it. Apple's MPS is never chosen by itself: it has no
-    float64, so that a float32 pass there pays only for large problems.
-    """
-    named = str(device or "auto")
-    if DEVICE.fullmatch(named) is None:
-        raise UserError(f'device: "{named:.40}" is none of auto, cpu, cuda, cuda:0 (or another number), mps')
-    if named == "auto":
-        named = "cuda" if torch.cuda.is_available() else "cpu"
-    if named == "mps" and not torch.backends.mps.is_available():
-        raise UserError("device: this machine has no mps; use device=auto")
-    if named.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError("device: torch sees no CUDA GPU here; use device=auto, or see `probe doctor`")
-    if named == "cuda":
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
-    found = torch.device(named)
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"device: there is no {named}, only {torch.cuda.device_count()} GPUs")
-    return found
-
-
 def exact_home(device: torch.device) -> torch.device:
     """Where the float64 numbers of a solve are: the device itself, or the CPU if it has none."""
-    return CPU if device.type == "mps" else device
+    return CPU if device.type in WITHOUT_FLOAT64 else device
 
 
 def budget_of(device: torch.device) -> int:

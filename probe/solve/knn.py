@@ -8,12 +8,14 @@ from torch.nn import functional as F
 
 from probe.core import collectives
 from probe.core.row_share import RowShare
+from probe.core.threads import free_threads
 from probe.errors import UserError
 
 TEMPERATURE = 0.07  # of the weighted vote, exp(cosine / temperature)
 BLOCK_BYTES = 256 << 20  # of similarities held at a time
 
 
+@free_threads()
 def votes(
     bank: Tensor, labels: Tensor, queries: Tensor, *, num_classes: int, k: int = 20, weighted: bool = True
 ) -> Tensor:

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from probe.core.adjustment import ClassAdjustment
+from probe.core.threads import free_threads
 from probe.errors import UserError
 from probe.solve import cost, devices
 from probe.solve.basis import Basis
@@ -35,7 +36,6 @@ from probe.solve.inputs import FeatureRows, as_l2s, as_labels, as_weights
 from probe.solve.lbfgs import LbfgsResult, Memory, minimise
 from probe.solve.objective import BlockCrossEntropy, Evaluator, Resident, Streamed
 from probe.solve.solution import ABSENT_BIAS, LinearSolution
-from probe.solve.threads import threads_for
 
 __all__ = ["Basis", "LinearSolution", "LogisticSolver", "fit", "path"]
 
@@ -212,7 +212,7 @@ class LogisticSolver:
         stages: list[tuple[Evaluator, float]] = [(fast, goal), (self._judge, tol)]
         work = self.features.share.most * self.basis.rank * len(self.present)
         for evaluator, target in stages if judged else stages[:1]:
-            with threads_for(work), devices.tf32(self.basis.tf32):
+            with free_threads(work), devices.tf32(self.basis.tf32):
                 outcomes, memory = minimise(
                     evaluator,
                     self.basis.spectrum,

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from probe.core.adjustment import ClassAdjustment
+from probe.core.threads import free_threads
 from probe.solve.basis import eigh
 from probe.solve.devices import CPU, exact_home
 from probe.solve.inputs import BLOCK, FeatureRows, as_l2s, as_labels, as_weights
@@ -47,6 +48,7 @@ class Ridge:
     Of the `adjustment` only the class weights mean something to a squared loss.
     """
 
+    @free_threads()
     def __init__(
         self,
         X: Any,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from probe.core.threads import free_threads
 from probe.solve.devices import CPU, exact_home
 from probe.solve.inputs import BLOCK, FeatureRows
 
@@ -37,6 +38,7 @@ class LinearSolution:
         return linear_logits(X, self.weight, self.bias, self.device)
 
 
+@free_threads()
 def linear_logits(X: Any, weight: Tensor, bias: Tensor, device: torch.device = CPU) -> Tensor:
     """X Wᵀ + b (N x K) on the CPU, computed block by block on `device`; W is K x D and b has K numbers.
 

@@ -128,7 +128,7 @@ def prepare(
         samples=samples,
         trained=trained,
         test=Samples.of(data, ["test"], ids),
-        accelerator=runtime.accelerator(recipe.train, folder),
+        accelerator=runtime.accelerator(recipe.train, folder, recipe.device),
         family=family,
         settings=family_defaults.resolve(recipe.train, family, len(trained), split=runtime.splits_weights()),
     )

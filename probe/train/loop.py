@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from probe.core import collectives
+from probe.core.threads import free_threads
 from probe.evaluation.metrics import score
 from probe.methods.base import Method
 from probe.recipe.train_settings import TrainConfig
@@ -62,13 +63,14 @@ class Training:
         digest: str = "",  # of all that decides the result: a checkpoint of another one is refused
         show: bool = True,
         accelerator: Accelerator | None = None,
+        device: torch.device | None = None,  # where it trains, without an accelerator; None: `auto`
         between_checkpoints: float = 0.0,  # seconds; shorter epochs do not save each of their ends
         search: Callable[[Training], dict[str, Any]] | None = None,  # finds the rate ("lr") before step 0
         about: dict[str, Any] | None = None,  # the log's first line
     ) -> None:
         self.task, self.settings, self.seed = task, settings, seed
         self.search, self.about, self.between_checkpoints = search, about, between_checkpoints
-        self.accelerator = accelerator or runtime.accelerator(settings, folder)
+        self.accelerator = accelerator or runtime.accelerator(settings, folder, device)
         self.checkpoints = Checkpoints(folder, digest, self.accelerator)
         # Does a process hold a shard of every weight? Asked now: Accelerate says no once it has sharded.
         self.sharded: bool = self.accelerator.is_fsdp2
@@ -129,6 +131,7 @@ class Training:
 
     # -- the loop ------------------------------------------------------------------------------------------
 
+    @free_threads()  # a checkpoint's number comes before it
     def run(self) -> Progress:
         """Train from the last checkpoint, or the start, to the end; the network then has the kept weights."""
         stages = self.method.stages(self.task.epochs)

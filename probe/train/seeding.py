@@ -32,5 +32,5 @@ def set_seed(seed: int, device: torch.device) -> None:
     import torch
 
     torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
+    if device.type not in ("cpu", "meta"):
+        torch.get_device_module(device).manual_seed(seed)

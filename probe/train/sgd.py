@@ -215,6 +215,7 @@ class SgdJob:
             folder=folder,
             digest=f"{problem.key} {config} {s.model_dump_json()} {decay} {shape} {self.seed}{versions}",
             show=show,
+            device=problem.device,
             between_checkpoints=5.0,
         )
 

@@ -50,7 +50,7 @@ def _before(r):
         *parents, last = key.split(".")
         del reduce(dict.__getitem__, parents, content)[last]
     content["train"]["channels_last"] = False
-    del content["solver"]["device"], content["solver"]["tf32"]
+    del content["device"], content["solver"]["tf32"]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -16,9 +16,10 @@ from probe import recipe
 from probe.errors import UserError
 from probe.features import inventory
 from probe.heads import fitted
-from probe.runs import compare, inputs, staleness
+from probe.runs import compare, posing, staleness
 from probe.runs.folder import RunFolder
-from probe.runs.inputs import gather, pose
+from probe.runs.inputs import gather
+from probe.runs.posing import pose
 from probe.runs.predict import predict
 from probe.runs.report import report
 from probe.runs.run import check, run
@@ -92,7 +93,7 @@ def test_a_file_is_predicted_as_the_test_image_was(finished, colours):
 
 
 def test_features_too_large_for_memory_give_the_same_probe(finished, colours, cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(inputs, "IN_MEMORY", 0)
+    monkeypatch.setattr(posing, "IN_MEMORY", 0)
     r = recipe.build(content(colours, features={"views": "flip"}))
     again = run(r, cache=cache, out=tmp_path)
     assert again.result["seeds"][0]["l2"] == finished.result["seeds"][0]["l2"]

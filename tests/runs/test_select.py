@@ -11,7 +11,8 @@ from probe.probing.select_l2 import logistic_path, select_l2
 from probe.probing.selection import Selector
 from probe.runs import run as runs
 from probe.runs import seeds, selecting
-from probe.runs.inputs import gather, pose
+from probe.runs.inputs import gather
+from probe.runs.posing import pose
 from probe.runs.strategy import choose
 
 SMALL = {"name": "effnet-lite0", "image_size": 32}

@@ -13,7 +13,8 @@ from probe import recipe
 from probe.cli import main
 from probe.errors import UserError
 from probe.heads import fitted
-from probe.runs.inputs import gather, pose
+from probe.runs.inputs import gather
+from probe.runs.posing import pose
 from probe.runs.predict import predict
 from probe.runs.run import check, run
 from probe.runs.strategy import choose

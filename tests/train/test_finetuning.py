@@ -11,7 +11,8 @@ from probe.errors import UserError
 from probe.heads import fitted
 from probe.probing import exact as probing
 from probe.probing.zero_shot import text_classifier
-from probe.runs.inputs import gather, pose
+from probe.runs.inputs import gather
+from probe.runs.posing import pose
 from probe.train import finetune
 from probe.train.build import make_head, make_method
 from probe.train.finetune_job import prepare

@@ -13,7 +13,8 @@ from probe.evaluation import predictions
 from probe.evaluation.summary import EvaluationSet
 from probe.probing import exact
 from probe.probing.problem import Fit
-from probe.runs.inputs import gather, pose
+from probe.runs.inputs import gather
+from probe.runs.posing import pose
 from probe.runs.run import run
 from probe.runs.training_summary import course
 from probe.train import finetune

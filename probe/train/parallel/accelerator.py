@@ -14,7 +14,7 @@ import torch
 from probe.core.collectives import leave_at_exit
 from probe.errors import UserError
 from probe.recipe.train_settings import TrainConfig
-from probe.system import world
+from probe.system import devices, world
 from probe.system.allocator import keep_freed_memory
 from probe.train.model import batchnorm
 from probe.train.parallel import deepspeed_config, dtensor, fsdp_config
@@ -32,9 +32,11 @@ TRACKING = "tracking"
 PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
-def accelerator(settings: TrainConfig, folder: Path | None = None) -> Accelerator:
+def accelerator(
+    settings: TrainConfig, folder: Path | None = None, device: str | torch.device | None = None
+) -> Accelerator:
     """An Accelerator for these settings; raises when it sees another number of processes than were started.
-    Trackers that can be told where to write do so in `folder`.
+    Trackers that can be told where to write do so in `folder`. `device`: as in a recipe.
 
     Batch-norm and class statistics are equal on all processes already, so buffers are not broadcast.
     """
@@ -47,18 +49,25 @@ def accelerator(settings: TrainConfig, folder: Path | None = None) -> Accelerato
     plugin = fsdp_config.check(settings) if fsdp_config.asked() else None
     if deepspeed_config.asked() is not None:
         fsdp_config.check_recipe(settings)
+    where = devices.chosen(device)
+    if where.type == "cuda":
+        torch.cuda.set_device(where)  # Accelerate takes the current one
     # Accelerate imports DeepSpeed wherever it is installed, which then prints on stdout what it found.
-    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if where.type == "cuda" else "cpu")
     AcceleratorState._reset_state()  # a process may train several times, in different precisions
     found = _made(
         # Without this flag several CPU processes silently train on their own.
-        cpu=not torch.cuda.is_available(),
+        cpu=where.type == "cpu",
         mixed_precision=PRECISION[settings.precision],
         dynamo_backend="no",  # `train.compile` decides; a configuration file would compile the wrapper
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
         log_with=list(settings.trackers) or None,
         project_dir=(folder or Path()) / TRACKING if settings.trackers else None,
     )
+    if found.device.type != where.type:
+        raise UserError(
+            f"device: Accelerate trains on {found.device.type} here, not on {where.type}; use device=auto"
+        )
     if plugin is not None:
         fsdp_config.honour(found, plugin)
     fsdp_config.check_kind(found.distributed_type.value)

@@ -1,0 +1,68 @@
+"""How many threads work is worth: none that would have to wait for somebody else's process.
+
+Threads of one product wait for each other at its end. On a busy machine one of them is always not scheduled,
+and two threads are slower than one; where they wait actively, many times slower. How they wait is read from
+the environment when torch is loaded (the command line asks for sleep); how many there are can be said at any
+time, so that this is what is chosen, also in a program that has imported torch long before.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+import torch
+
+SMALL_PRODUCT = 50_000_000  # multiply-adds of one pass, some milliseconds of one core
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "200000 100000": two cores' worth; "max 100000": no limit
+LOAD_MEMORY = 60.0  # seconds over which the system averages its load, by an exponential
+_begun = time.monotonic(), time.process_time()
+
+
+def usable() -> int:
+    """Threads that torch may use and that others leave cores for."""
+    return min(torch.get_num_threads(), _free())
+
+
+@contextmanager
+def free_threads(work: int | None = None) -> Iterator[None]:
+    """As many of torch's threads as are free, and as before afterwards; also a decorator.
+
+    One for a small product (`work` multiply-adds): waking the others would cost it more than they do.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if work is not None and work < SMALL_PRODUCT else usable())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@cache
+def _free() -> int:
+    """Decided once, so that the same work is split in the same way for as long as this process lives."""
+    return 10**6 if "OMP_NUM_THREADS" in os.environ else free_cores()
+
+
+def free_cores() -> int:
+    """Cores that this process may use and that others leave to it, at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
+        quota, period = QUOTA.read_text().split()
+        cores = min(cores, max(1, int(quota) // int(period)))
+    busy = 0.0
+    with suppress(OSError, AttributeError):
+        busy = os.getloadavg()[0] - own_load()  # of the last minute: what runs or waits for a core
+    return max(1, round(cores - max(0.0, busy)))
+
+
+def own_load() -> float:
+    """This process's part of the load, if it has worked evenly since this module was loaded."""
+    elapsed = time.monotonic() - _begun[0]
+    rate = (time.process_time() - _begun[1]) / max(elapsed, 1e-9)
+    return rate * (1 - math.exp(-elapsed / LOAD_MEMORY))

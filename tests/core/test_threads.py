@@ -1,0 +1,113 @@
+"""Threads are those that are free: by affinity, quota and load, in solves, trainings and extraction."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+
+import pytest
+import torch
+
+from probe.core import threads
+from probe.features import pipeline
+from probe.solve import knn
+from probe.train.loop import Training
+from tests.support.killed_trainings import features
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    def made(cores=8, load=0.0, quota="max 100000", own=0.0):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores), raising=False)
+        monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+        monkeypatch.setattr(threads, "own_load", lambda: own)
+        (tmp_path / "cpu.max").write_text(quota)
+        monkeypatch.setattr(threads, "QUOTA", tmp_path / "cpu.max")
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("settings", "free"),
+    [
+        ({}, 8),
+        ({"load": 0.4}, 8),
+        ({"load": 3.2}, 5),
+        ({"load": 40.0}, 1),
+        ({"quota": "200000 100000"}, 2),
+        ({"quota": "50000 100000"}, 1),
+        ({"quota": "not a quota"}, 8),
+        ({"cores": 2, "load": 1.0}, 1),
+        ({"cores": 2, "load": 2.0, "own": 2.0}, 2),  # all of it is ours
+        ({"cores": 2, "load": 3.0, "own": 2.0}, 1),
+        ({"cores": 2, "load": 0.0, "own": 2.0}, 2),
+    ],
+)
+def test_free_cores(machine, settings, free):
+    machine(**settings)
+    assert threads.free_cores() == free
+
+
+@pytest.fixture
+def busy(machine, monkeypatch):
+    """A process with two threads on a machine that others use wholly."""
+    machine(load=40.0)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    threads._free.cache_clear()
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+    threads._free.cache_clear()
+
+
+def test_a_large_product_takes_what_is_free_and_leaves_the_setting_alone(busy, monkeypatch):
+    with threads.free_threads(10**9):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # the user's word
+    threads._free.cache_clear()
+    with threads.free_threads(10**9):
+        assert torch.get_num_threads() == 2
+    with threads.free_threads(10):
+        assert torch.get_num_threads() == 1
+
+
+def test_a_failure_gives_threads_back(busy):
+    with pytest.raises(ValueError, match=r"^it$"), threads.free_threads():
+        raise ValueError("it")
+    assert torch.get_num_threads() == 2
+
+
+def test_own_load_follows_the_systems_average(machine, monkeypatch):
+    """Two cores' worth since 60 s: 2 (1 - 1/e) of the load average; since an hour: all of it."""
+    for elapsed, share in ((60.0, 1 - math.exp(-1)), (3600.0, 1.0)):
+        now = time.monotonic(), time.process_time()
+        monkeypatch.setattr(threads, "_begun", (now[0] - elapsed, now[1] - 2 * elapsed))
+        assert threads.own_load() == pytest.approx(2 * share, rel=1e-2)
+
+
+def test_neighbours_are_found_with_free_threads_only(busy, monkeypatch):
+    seen = []
+    nearest = knn.nearest
+    monkeypatch.setattr(
+        knn, "nearest", lambda *given: seen.append(torch.get_num_threads()) or nearest(*given)
+    )
+    knn.votes(torch.eye(4), torch.arange(4), torch.eye(4), num_classes=4, k=1)
+    assert (seen, torch.get_num_threads()) == ([1], 2)
+
+
+def test_extraction_has_as_many_streams_as_there_are_free_cores(busy):
+    assert pipeline.default_workers(torch.device("cpu")) == 1
+
+
+def test_a_training_takes_free_threads_only(busy, tmp_path, monkeypatch):
+    """That a resumed one takes its checkpoint's: tests/train/test_resume.py."""
+    seen = []
+    train_stage = Training._train_stage
+    monkeypatch.setattr(
+        Training, "_train_stage", lambda *given: seen.append(torch.get_num_threads()) or train_stage(*given)
+    )
+    features(tmp_path).run()
+    assert (seen, torch.get_num_threads()) == ([1], 2)
