@@ -56,7 +56,7 @@ PLAIN = "erm"
 REASONS: dict[str, str] = {
     "mr2-paper scratch": "lam=0.1 weighs squared distances as they are, too hard for so few steps; with "
     "lam=0.01 it trains as erm does",
-    "dbm-ncl scratch": "three experts with margins need more than 6 epochs; with 18 it is within noise of erm",
+    "dbm-ncl scratch": "experts with margins need more than 6 epochs; with 18 it is within noise of erm",
 }
 
 
