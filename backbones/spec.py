@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -41,6 +41,8 @@ class Spec:
     size: int | None  # side of the input in pixels
     licence: str  # of the weights
     note: str = ""
+    # ImageNet top-1 in percent as published, by kind of evaluation: "linear", "k-NN", "zero-shot"
+    imagenet: Mapping[str, float] = field(default_factory=dict)
     preprocessing: Preprocessing | None = None  # None: the library's numbers for these weights
     augmentation: str = "resized-crop"  # the random view for training
     standardise: bool = False  # give the features zero mean and unit variance before a linear probe
@@ -70,5 +72,6 @@ class Spec:
             "taps": dict(self.taps),
             "weights": str(self.source),
             "licence": self.licence,
+            "imagenet": dict(self.imagenet),
             "note": self.note,
         }

@@ -16,7 +16,7 @@ from probe.train.inputs.batch import Batch
 from probe.train.model.network import Network
 from probe.train.step import Objective
 from tests.support import feature_world
-from tests.support.fake_device import DEVICE, fake_device, moved, sent
+from tests.support.fake_device import CUDA, DEVICE, fake_device, moved, sent
 
 N, D, K = 12, 8, 6
 LABELS = np.arange(N) % K
@@ -37,10 +37,11 @@ def made(name: str) -> methods.base.Method:
     return methods.make(name, params, num_classes=K, class_counts=np.bincount(LABELS), dim=D)
 
 
-def test_an_operation_on_two_devices_is_found():
-    with fake_device() as mode:
-        x = sent(torch.ones(3), mode)
-        assert (x + x).device == DEVICE
+@pytest.mark.parametrize("device", [DEVICE, CUDA], ids=str)
+def test_an_operation_on_two_devices_is_found(device):
+    with fake_device(device.type) as mode:
+        x = sent(torch.ones(3), mode, device)
+        assert (x + x)[torch.arange(2)].device == device
         with pytest.raises(RuntimeError, match="device"):
             x + torch.ones(3)
 
@@ -61,16 +62,29 @@ def test_a_loss_keeps_to_the_device_of_its_logits(name):
         assert {x.grad.device for x in (logits, features) if x.grad is not None} == {DEVICE}
 
 
+@pytest.mark.parametrize("name", losses.names())
+def test_a_loss_keeps_to_a_cuda_device(name):
+    loss: Loss = made(name).loss
+    if loss.wanted_stats() is not None:
+        loss.prepare(stats())
+    loss.train()
+    with fake_device("cuda") as mode, torch.no_grad():
+        moved(loss, mode, CUDA)
+        given = (torch.randn(N, K).tanh(), torch.as_tensor(LABELS), torch.randn(N, D))
+        assert loss(*(sent(x, mode, CUDA) for x in given)).device == CUDA
+
+
+@pytest.mark.parametrize("device", [DEVICE, CUDA], ids=str)
 @pytest.mark.parametrize("kind", ["linear", "cosine", "etf", "adapter"])
-def test_a_head_keeps_to_the_device_of_its_features(kind):
+def test_a_head_keeps_to_the_device_of_its_features(kind, device):
     head = heads.make(kind, D, K)
-    with fake_device() as mode:
-        moved(head, mode)
-        x = sent(torch.randn(N, D), mode)
-        assert head(x).device == DEVICE
-        assert kind not in ("cosine", "etf") or head.cosines(x).device == DEVICE
-        head.start_from_means(sent(torch.randn(K, D), mode))
-        assert {p.device for p in head.parameters()} <= {DEVICE}
+    with fake_device(device.type) as mode, torch.no_grad():
+        moved(head, mode, device)
+        x = sent(torch.randn(N, D), mode, device)
+        assert head(x).device == device
+        assert kind not in ("cosine", "etf") or head.cosines(x).device == device
+        head.start_from_means(sent(torch.randn(K, D), mode, device))
+        assert {p.device for p in head.parameters()} <= {device}
 
 
 def trained(name: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from backbones.preprocess import Preprocessing
 from backbones.sources import Hub
@@ -21,6 +21,7 @@ def timm_row(
     preprocessing: Preprocessing | None = None,
     standardise: bool = False,
     ignored: tuple[str, ...] = (),
+    imagenet: Mapping[str, float] | None = None,
 ) -> Spec:
     """A model of timm with timm's weights; what is not given is as timm has it."""
     return Spec(
@@ -35,4 +36,5 @@ def timm_row(
         preprocessing=preprocessing,
         standardise=standardise,
         ignored=ignored,
+        imagenet=imagenet or {},
     )

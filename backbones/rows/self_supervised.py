@@ -13,6 +13,11 @@ BICUBIC_256 = Preprocessing(size=224, resize=256, interpolation="bicubic")
 BILINEAR_256 = Preprocessing(size=224, resize=256, interpolation="bilinear")
 
 
+# Top-1 on ImageNet: the tables of models in README.md of facebookresearch/dino, dinov2 and moco.
+def _accuracy(knn: float, linear: float) -> dict[str, float]:
+    return {"k-NN": knn, "linear": linear}
+
+
 def _mae(name: str, architecture: str, dim: int) -> Spec:
     return timm_row(
         name,
@@ -26,11 +31,39 @@ def _mae(name: str, architecture: str, dim: int) -> Spec:
     )
 
 
-def _dinov2(name: str, architecture: str, dim: int) -> Spec:
-    note = "class token; position embedding resampled from 518 pixels"
-    return timm_row(
-        name, architecture, dim, "apache-2.0", note, preprocessing=BICUBIC_256, ignored=("mask_token",)
+def _moco(name: str, folder: str, md5: str, note: str, linear: float) -> Spec:
+    file = f"https://dl.fbaipublicfiles.com/moco/moco_checkpoints/{folder}/{folder}_pretrain.pth.tar"
+    return Spec(
+        name,
+        "moco",
+        "resnet50",
+        Url(file, f"md5:{md5}"),
+        taps={"pooled": 2048},
+        size=224,
+        licence="cc-by-nc-4.0",
+        note=note,
+        imagenet={"linear": linear},
+        preprocessing=BILINEAR_256,
     )
+
+
+def _dinov2(name: str, architecture: str, dim: int, knn: float, linear: float) -> Spec:
+    return timm_row(
+        name,
+        architecture,
+        dim,
+        "apache-2.0",
+        "class token; position embedding resampled from 518 pixels",
+        imagenet=_accuracy(knn, linear),
+        preprocessing=BICUBIC_256,
+        ignored=("mask_token",),
+    )
+
+
+def _dino(name: str, size: str, patch: int, dim: int, knn: float, linear: float) -> Spec:
+    architecture = f"vit_{size}_patch{patch}_224.dino"
+    accuracy = _accuracy(knn, linear)
+    return timm_row(name, architecture, dim, "apache-2.0", CLASS_TOKEN, imagenet=accuracy)
 
 
 def _dinov3_vit(letter: str, size: str, dim: int) -> Spec:
@@ -49,25 +82,15 @@ CLASS_TOKEN = "class token; ImageNet-1k without labels"
 FIRST = (
     _mae("mae-vit-b16", "vit_base_patch16_224.mae", 768),
     _mae("mae-vit-l16", "vit_large_patch16_224.mae", 1024),
-    Spec(
-        "mocov2-rn50",
-        "moco",
-        "resnet50",
-        Url(
-            "https://dl.fbaipublicfiles.com/moco/moco_checkpoints/moco_v2_800ep/moco_v2_800ep_pretrain.pth.tar",
-            "md5:a04e12f8",
-        ),
-        taps={"pooled": 2048},
-        size=224,
-        licence="cc-by-nc-4.0",
-        note="800 epochs, 71.1 % linear top-1 on ImageNet",
-        preprocessing=BILINEAR_256,
-    ),
-    _dinov2("dinov2-vit-s14", "vit_small_patch14_dinov2.lvd142m", 384),
-    _dinov2("dinov2-vit-b14", "vit_base_patch14_dinov2.lvd142m", 768),
+    _moco("mocov2-rn50", "moco_v2_800ep", "a04e12f8", "800 epochs", 71.1),
+    _dinov2("dinov2-vit-s14", "vit_small_patch14_dinov2.lvd142m", 384, 79.0, 81.1),
+    _dinov2("dinov2-vit-b14", "vit_base_patch14_dinov2.lvd142m", 768, 82.1, 84.5),
 )
 ROWS = (
-    _dinov2("dinov2-vit-l14", "vit_large_patch14_dinov2.lvd142m", 1024),
+    _dinov2("dinov2-vit-l14", "vit_large_patch14_dinov2.lvd142m", 1024, 83.5, 86.3),
+    _dinov2("dinov2-reg-vit-s14", "vit_small_patch14_reg4_dinov2.lvd142m", 384, 79.1, 80.9),
+    _dinov2("dinov2-reg-vit-b14", "vit_base_patch14_reg4_dinov2.lvd142m", 768, 82.0, 84.6),
+    _dinov2("dinov2-reg-vit-l14", "vit_large_patch14_reg4_dinov2.lvd142m", 1024, 83.8, 86.7),
     _dinov3_vit("s", "small", 384),
     _dinov3_vit("b", "base", 768),
     _dinov3_vit("l", "large", 1024),
@@ -75,8 +98,12 @@ ROWS = (
     _dinov3_convnext("small", 768),
     _dinov3_convnext("base", 1024),
     _dinov3_convnext("large", 1536),
-    timm_row("dino-vit-s16", "vit_small_patch16_224.dino", 384, "apache-2.0", CLASS_TOKEN),
-    timm_row("dino-vit-b16", "vit_base_patch16_224.dino", 768, "apache-2.0", CLASS_TOKEN),
+    _dino("dino-vit-s16", "small", 16, 384, 74.5, 77.0),
+    _dino("dino-vit-b16", "base", 16, 768, 76.1, 78.2),
+    _dino("dino-vit-s8", "small", 8, 384, 78.3, 79.7),
+    _dino("dino-vit-b8", "base", 8, 768, 77.4, 80.1),
+    _moco("mocov1-rn50", "moco_v1_200ep", "b251726a", "200 epochs", 60.6),
+    _moco("mocov2-rn50-200ep", "moco_v2_200ep", "59fd9945", "200 epochs", 67.7),
     timm_row("aimv2-vit-l14", "aimv2_large_patch14_224.apple_pt", 1024, "apple-ascl", "mean of the patches"),
     timm_row("eva02-vit-b14", "eva02_base_patch14_224.mim_in22k", 768, "mit", "masked images, ImageNet-22k"),
     timm_row("eva02-vit-l14", "eva02_large_patch14_224.mim_m38m", 1024, "mit", "masked images, Merged-38M"),

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 NAMES = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d+)?")
 WRITTEN = "auto, cpu, cuda, cuda:1 (or another number), xpu, mps"
-# What "auto" may be. Encoding an image needs no float64; solves and trainings do, or were only ever tried on
-# NVIDIA's and AMD's GPUs and on CPUs, so that Intel's and Apple's are taken for them when they are named.
+# What "auto" may be. Encoding needs no float64; exact solves do, which Apple's and many of Intel's GPUs lack:
+# those fit a head or train a network only when they are named.
 FOR_ENCODING = ("cuda", "xpu", "mps")
 FOR_FITTING = ("cuda",)
 

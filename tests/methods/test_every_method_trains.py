@@ -1,4 +1,4 @@
-"""Every method of the catalogue trains a small net from scratch, and resumes to the same bits."""
+"""Every method of the catalogue trains a small net from scratch, and resumes to the same bits when killed."""
 
 import numpy as np
 import pytest

@@ -6,6 +6,8 @@ What the numbers would decide (is it solved? which classes are there?) is answer
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
@@ -20,10 +22,10 @@ from probe.solve.inputs import FeatureRows
 from probe.solve.objective import BlockCrossEntropy, Resident, Streamed
 from probe.solve.ridge import Ridge
 from probe.solve.solution import linear_logits
+from tests.support.fake_device import cuda_guard
 
 N, D, K, B = 50, 6, 4, 3
-# A torch without CUDA cannot index fake "cuda" tensors; "meta" is as much another device as that is.
-GPU, CPU = torch.device("meta"), torch.device("cpu")
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 ADJUSTMENTS = {
     "plain": ClassAdjustment(),
     "scale": ClassAdjustment(scale=torch.ones(K)),
@@ -49,10 +51,10 @@ def fake(monkeypatch):
         yield mode
 
 
+@contextmanager
 def fake_mode():
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    mode.allow_meta = True
-    return mode
+    with cuda_guard(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        yield mode
 
 
 def _words(problems, turn):
@@ -61,13 +63,13 @@ def _words(problems, turn):
 
 def small_basis(X, **more):
     basis = Basis(X, device=GPU, budget=more.pop("budget", 1 << 30))
-    assert {t.device.type for t in (basis.mean, basis.spectrum, basis.vectors)} == {"meta"}
+    assert {t.device.type for t in (basis.mean, basis.spectrum, basis.vectors)} == {"cuda"}
     return basis
 
 
 @pytest.mark.parametrize("kind", [Resident, Streamed])
 @pytest.mark.parametrize("adjustment", ADJUSTMENTS.values(), ids=ADJUSTMENTS)
-@pytest.mark.parametrize("home", ["cpu", "meta"])  # where the features are
+@pytest.mark.parametrize("home", ["cpu", "cuda"])  # where the features are
 def test_evaluators_stay_on_the_device(fake, kind, adjustment, home):
     X = torch.zeros(N, D, device=home)
     basis = small_basis(X)
@@ -83,8 +85,8 @@ def test_evaluators_stay_on_the_device(fake, kind, adjustment, home):
     outcomes, memory = lbfgs.minimise(
         evaluator, basis.spectrum, theta, l2, tol=0.1, max_iter=5, memory=lbfgs.Memory()
     )
-    assert outcomes[0].theta.device.type == "meta"
-    assert all(t.device.type == "meta" for pair in memory.pairs for t in pair)
+    assert outcomes[0].theta.device.type == "cuda"
+    assert all(t.device.type == "cuda" for pair in memory.pairs for t in pair)
 
 
 @pytest.mark.parametrize("budget", [1 << 30, 0], ids=["resident", "streamed"])
@@ -97,7 +99,7 @@ def test_a_whole_solve_moves_its_rows_and_brings_its_heads_back(fake, monkeypatc
     basis = small_basis(X, budget=budget)
     solver = logistic.LogisticSolver(X, y, K, basis=basis, adjustment=ClassAdjustment(weight=torch.ones(K)))
     (head,) = solver.solve([1.0], tol=0.1, max_iter=5)
-    assert (head.weight.device, head.device.type) == (CPU, "meta")
+    assert (head.weight.device, head.device.type) == (CPU, "cuda")
     solver._use(ClassAdjustment())
     (again,) = solver.solve([0.5], init=head, tol=0.1, max_iter=5)
     assert again.bias.device == CPU
@@ -112,9 +114,9 @@ def test_ridge_knn_scores_and_statistics_stay_on_the_device(fake, monkeypatch):
     assert linear_logits(X, head.weight, head.bias, GPU).device == CPU
     bank, labels = X.to(GPU), y.to(GPU)
     for weighted in (True, False):
-        assert knn.votes(bank, labels, bank[:5], num_classes=K, k=3, weighted=weighted).device.type == "meta"
+        assert knn.votes(bank, labels, bank[:5], num_classes=K, k=3, weighted=weighted).device.type == "cuda"
     stats = ClassStats(*(torch.ones(K, device=GPU) for _ in range(3)), bank[:K])
-    assert stats.second_moment.device.type == "meta"
+    assert stats.second_moment.device.type == "cuda"
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -133,7 +135,7 @@ def test_every_exact_methods_adjustment_reaches_the_device(name):
     with fake_mode():
         loss = BlockCrossEntropy(y.to(GPU), adjustment, None, torch.float32)
         value, residual, bends = loss(torch.zeros(B, K, N, device=GPU))
-    assert {t.device.type for t in (value, residual, bends)} == {"meta"}
+    assert {t.device.type for t in (value, residual, bends)} == {"cuda"}
 
 
 def test_a_device_without_float64_keeps_exact_numbers_at_home():

@@ -5,13 +5,17 @@ moves, is found on any machine.
 Control flow that depends on values is answered as follows: a number read from the device is 1, every mask is
 true everywhere, every class is another one.
 
-The device is called "meta": a torch without CUDA cannot take a gradient on fake "cuda" tensors.
+There are two of them. A torch without CUDA cannot index fake "cuda" tensors for want of a device guard;
+inside `fake_device("cuda")` the guard of "meta", which does nothing, stands in for it, and everything but a
+backward pass works: that asks for a real accelerator. Gradients are therefore taken on "meta".
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -21,7 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from backbones import preprocess
 
-DEVICE = torch.device("meta")
+DEVICE, CUDA = torch.device("meta"), torch.device("cuda", 0)
 aten = torch.ops.aten
 
 
@@ -69,32 +73,46 @@ class FakeDevice(FakeTensorMode):
 
 
 @contextmanager
-def fake_device() -> Iterator[FakeDevice]:
+def cuda_guard() -> Iterator[None]:
+    """Give "cuda" the device guard of "meta" where this torch has none (c10/core/impl)."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    registry = (ctypes.c_void_p * 20).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
+    cuda, meta = 1, 14  # of c10::DeviceType
+    before = registry[cuda]
+    registry[cuda] = before or registry[meta]
+    try:
+        yield
+    finally:
+        registry[cuda] = before
+
+
+@contextmanager
+def fake_device(kind: str = "meta") -> Iterator[FakeDevice]:
     """Inside, `sent` makes fake tensors and every operation is checked; real tensors count as the CPU's."""
     preprocess._affine.cache_clear()  # remembers tensors by device
     mode = FakeDevice(allow_non_fake_inputs=True)
     mode.allow_meta = True
     # autocast does not know this device
     autocast = patch.object(torch, "autocast", lambda kind, *args, **options: nullcontext())
-    with autocast, mode:
+    with cuda_guard() if kind == "cuda" else nullcontext(), autocast, mode:
         yield mode
     preprocess._affine.cache_clear()
 
 
-def sent(x: Tensor, mode: FakeTensorMode) -> Tensor:
+def sent(x: Tensor, mode: FakeTensorMode, device: torch.device = DEVICE) -> Tensor:
     """A tensor as it would be on the device, without its values."""
     if isinstance(x, nn.Parameter):
-        return nn.Parameter(sent(x.detach(), mode), requires_grad=x.requires_grad)
+        return nn.Parameter(sent(x.detach(), mode, device), requires_grad=x.requires_grad)
     fake = x if isinstance(x, FakeTensor) else mode.from_tensor(x)
-    return fake.to(DEVICE)
+    return fake.to(device)
 
 
-def moved(module: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    """The module after `.to(DEVICE)`: its parameters and buffers, and nothing else, are on the device."""
+def moved(module: nn.Module, mode: FakeTensorMode, device: torch.device = DEVICE) -> nn.Module:
+    """The module after `.to(device)`: its parameters and buffers, and nothing else, are on the device."""
     shared: dict[int, Tensor] = {}
     for part in module.modules():
         for held in (part._parameters, part._buffers):
             for name, x in held.items():
                 if x is not None:
-                    held[name] = shared.setdefault(id(x), sent(x, mode))  # type: ignore[assignment]
+                    held[name] = shared.setdefault(id(x), sent(x, mode, device))  # type: ignore[assignment]
     return module
