@@ -64,15 +64,15 @@ def accelerator(
         log_with=list(settings.trackers) or None,
         project_dir=(folder or Path()) / TRACKING if settings.trackers else None,
     )
-    if found.device.type != where.type:
-        raise UserError(
-            f"device: Accelerate trains on {found.device.type} here, not on {where.type}; use device=auto"
-        )
     if plugin is not None:
         fsdp_config.honour(found, plugin)
     fsdp_config.check_kind(found.distributed_type.value)
     if found.distributed_type.value == "DEEPSPEED":
         raise UserError("start DeepSpeed with --accelerate-config FILE, not by Accelerate's own launcher")
+    if found.device.type != where.type:
+        raise UserError(
+            f"device: Accelerate trains on {found.device.type} here, not on {where.type}; use device=auto"
+        )
     if found.device.type == "cpu":
         keep_freed_memory()
     leave_at_exit()
