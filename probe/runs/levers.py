@@ -121,14 +121,16 @@ def _enlarge(plain: Recipe, step: float, content: Content) -> bool:
 
 
 def larger(name: str, step: float, side: int | None = None) -> int | None:
-    """The size of a backbone's input nearest to `step` x `side` (its own by default) that it can take."""
+    """The size of a backbone's input nearest to `step` x `side` (its own by default) that it can take; each
+    step is another one, also where the multiples are far apart."""
     spec = backbones.catalogue.find(name)
     side = side or spec.size
     if side is None:
         return None
     patch = re.search(r"(?:patch|ViT-[A-Za-z]+-)(\d+)", spec.architecture)
     grid = int(patch[1]) if patch else GRID
-    return max(round(step * side / grid), side // grid + 1) * grid
+    shorter = sum(other < step for other in LARGER)
+    return max(round(step * side / grid), side // grid + 1 + shorter) * grid
 
 
 def _taps(s: Situation) -> Iterator[Lever]:

@@ -122,7 +122,7 @@ def test_a_longer_step_of_the_input_is_tried_only_where_the_shorter_one_gains(tm
 
     gaining = rounds(gain, tmp_path / "gaining")
     sizes = {recipe.backbone.image_size for recipe in gaining.images.asked} - {None}
-    assert len(sizes) == len(levers.LARGER) - (levers.larger(FIRST, 1.15) == levers.larger(FIRST, 1.3))
+    assert len(sizes) == len(levers.LARGER)
 
 
 def test_sizes_are_steps_from_the_backbones_own_for_every_part():
@@ -134,6 +134,11 @@ def test_sizes_are_steps_from_the_backbones_own_for_every_part():
     small, large = (lever for lever in found if lever.kind == "size")
     sizes = [part.image_size for part in large.applied(small.applied(plain)).backbone.parts]
     assert sizes == [288, 320]
+
+
+@pytest.mark.parametrize(("side", "steps"), [(96, [128, 160]), (224, [256, 288]), (480, [544, 640])])
+def test_steps_of_the_input_are_never_the_same_size(side, steps):
+    assert [levers.larger("effnet-lite0", step, side) for step in levers.LARGER] == steps
 
 
 def test_a_training_without_gain_on_the_folds_so_far_is_not_continued(tmp_path, monkeypatch):
