@@ -102,11 +102,11 @@ def improve(
 
 
 def names(given: Sequence[str]) -> list[str] | None:
-    """`("a b", "c")` as a, b, c, each a known backbone; None for nothing."""
+    """`("a b", "c")` as a, b, c, each a known backbone; `("",)` is none of them, and None where not given."""
     found = [name for words in given for name in words.split()]
     for name in found:
         catalogue.find(name)
-    return found or None
+    return found if given else None
 
 
 def start(recipe: Recipe) -> Recipe:

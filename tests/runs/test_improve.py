@@ -339,3 +339,13 @@ def test_fine_tuning_is_judged_by_images_that_it_was_not_trained_on(pictures, tm
     assert seen["test"] == ids[images.fold == 0].tolist()
     assert made.judged.tolist() == (images.fold == 0).tolist()
     assert made.correct[made.judged].all()
+
+
+def test_backbones_that_may_be_added_are_those_given_none_or_left_open():
+    assert improve.names(("effnet-lite1 effnet-lite2", "resnet50")) == [
+        "effnet-lite1",
+        "effnet-lite2",
+        "resnet50",
+    ]
+    assert improve.names(("",)) == []
+    assert improve.names(()) is None
