@@ -215,11 +215,8 @@ class TarMembers:
         return len(self.names)
 
     def __iter__(self) -> Iterator[StoredImage]:
-        self.shard.check_same()
-        with self.shard.path.open("rb", buffering=0) as file:
-            for name, (start, length) in zip(self.names, self.shard.places.tolist(), strict=True):
-                content = os.pread(file.fileno(), length, start)
-                yield StoredImage(f"{self.shard.path.name}:{name}", content=content)
+        for name, content in zip(self.names, self.shard.contents(), strict=True):
+            yield StoredImage(f"{self.shard.path.name}:{name}", content=content)
 
 
 Part = list[Path] | ImageColumn | ArrowColumn | TarMembers
