@@ -185,7 +185,7 @@ def compare(
     "--with",
     "further",
     multiple=True,
-    help="Backbones that may be added, separated by spaces, \"\" for none; default: those installed.",
+    help='Backbones that may be added, separated by spaces, "" for none; default: those installed.',
 )
 @cache_option
 @out_option
