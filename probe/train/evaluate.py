@@ -61,7 +61,7 @@ def _outputs(
     padded = [part if len(part) else rows[:1] for part in parts]
     pieces = []
     try:
-        with evaluation_mode(objective.network):
+        with evaluation_mode(objective):
             for batch in data.eval_batches(padded):
                 pieces.append((batch.index, call(batch.to(accelerator.device).inputs).float()))
                 advance(len(batch.index) * processes)
