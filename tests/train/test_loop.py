@@ -306,3 +306,15 @@ def test_a_compiled_encoder_trains_to_the_same_weights(tmp_path):
         training.run()
         runs.append(weights(training))
     assert distance(*runs) < 1e-4
+
+
+def test_all_networks_of_a_method_are_in_evaluation_mode_while_samples_are_scored():
+    training, seen = feature_training("erm"), []
+    training.objective.train_mode(training.settings)
+    training.network.register_forward_hook(
+        lambda *_: seen.append(any(module.training for module in training.objective.modules()))
+    )
+    training.evaluate(training.task.train)
+    assert seen
+    assert not any(seen)
+    assert training.method.training  # and afterwards as it was
