@@ -150,6 +150,22 @@ def largest(*numbers: int, device: torch.device) -> list[int]:
     return seen.tolist()
 
 
+def drawn(rows: int, columns: int, device: torch.device, generator: torch.Generator | None = None) -> Tensor:
+    """rows x columns random numbers from 0 to 1: this process's rows of one draw for the joined batch.
+
+    Any number of processes draws what one would. They are drawn where the generator lives, by default on
+    `device`; that of process 0 decides.
+    """
+    where = device if generator is None else generator.device
+    if processes() == 1:
+        return torch.rand(rows, columns, generator=generator, device=where).to(device)
+    lengths = sizes(torch.empty(rows, device=device))
+    numbers = torch.rand(sum(lengths), columns, generator=generator, device=where).to(device)
+    dist.broadcast(numbers, 0)
+    mine: Tensor = numbers.split(lengths)[dist.get_rank()]
+    return mine
+
+
 def mean(values: Tensor, weights: Tensor | None = None) -> Tensor:
     """sum w x / sum w over the rows of every process (w = 1 where none are given)."""
     if processes() == 1 and weights is None:

@@ -271,7 +271,7 @@ LOSSES: tuple[LossSpec, ...] = (
                       choices=("linear", "cosine", "constant")),
             Parameter("project", True, "keep the weights on the simplex"),
         ),
-        why="acts; convex only while the weights stay positive", groups=True,
+        why="acts; convex only while the weights stay positive", groups=True, version=2,
         balanced="not cross-entropy: it follows the harder classes",
     ),
 )

@@ -20,6 +20,10 @@ from probe.core.adjustment import ClassAdjustment
 from probe.errors import UserError
 from probe.losses.base import ClassInfo, FitContext, Loss, WorstClass
 
+# Rounding errors of a class's mean loss, in units of the last digit. A head that starts at zero gives every
+# class the same loss but for these, and their direction says nothing.
+ROUNDING = 100.0
+
 # How far the weights move to the best response, by the share of the training that is done.
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "linear": lambda done: 1 - done,
@@ -206,11 +210,13 @@ class FairDRO(ClassWeighted):
 
 
 def best_response(class_losses: Tensor, rho: float) -> Tensor:
-    """The K weights of the chi-square ball with the largest weighted loss; uniform if all losses agree."""
+    """The K weights of the chi-square ball with the largest weighted loss; uniform if all losses agree, up to
+    rounding."""
     k = len(class_losses)
     deviation = class_losses - class_losses.mean()
     length = deviation.norm()
-    direction = torch.where(length > 0, deviation / length, 0)
+    noise = ROUNDING * torch.finfo(class_losses.dtype).eps * class_losses.norm()
+    direction = torch.where(length > noise, deviation / length, 0)
     return 1 / k + math.sqrt(2 * rho / k) * direction
 
 

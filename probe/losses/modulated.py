@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from probe.core import collectives
 from probe.losses.base import ClassInfo, MeanLoss, effective_weights
 
 
@@ -123,7 +124,8 @@ class DualFocal(MeanLoss):
 class EQL(MeanLoss):
     """-log( e^{z_y} / sum_k w_k e^{z_k} ), w_k = 0 for a rare negative class with chance gamma, else 1.
 
-    The mask is redrawn for every entry and step, from `generator` where one is given.
+    The mask is redrawn for every entry of the joined batch and every step, from `generator` where one is
+    given.
     """
 
     rare: Tensor
@@ -141,9 +143,7 @@ class EQL(MeanLoss):
         self.register_buffer("rare", classes.prior < threshold, persistent=False)
 
     def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        # One draw per entry, made where the generator lives (the CPU by default).
-        device = logits.device if self.generator is None else self.generator.device
-        chance = torch.rand(logits.shape, generator=self.generator, device=device).to(logits.device)
+        chance = collectives.drawn(len(logits), logits.shape[1], logits.device, self.generator)
         dropped = (chance < self.gamma) & self.rare
         dropped = dropped.scatter(1, targets.unsqueeze(1), False)
         return F.cross_entropy(logits.masked_fill(dropped, -torch.inf), targets, reduction="none"), None

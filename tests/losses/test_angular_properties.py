@@ -124,6 +124,9 @@ def test_with_a_cosine_head_the_size_of_features_is_free_and_their_gradient_is_o
     loss = make(name, **({"class_counts": counts(0)} if probe.losses.info(name).needs else {}))
     value = loss(head.cosines(h), y)
     torch.testing.assert_close(value, loss(head.cosines(5 * h), y))
+    if isinstance(head.weight, torch.nn.Parameter):  # nor does that of the class vectors count
+        head.weight.data *= torch.linspace(0.1, 3, K, dtype=torch.float64).unsqueeze(1)
+        torch.testing.assert_close(value, loss(head.cosines(h), y))
     (grad,) = torch.autograd.grad(value, h)
     torch.testing.assert_close((grad * h).sum(1), torch.zeros(9, dtype=torch.float64), atol=1e-10, rtol=0)
 

@@ -52,6 +52,15 @@ def test_mr2_is_logistic_regression_on_rows_divided_by_their_margin(data):
     np.testing.assert_allclose(minimise(loss, h, y, len(h)), solve(rows, y), atol=1e-6)
 
 
+def test_the_mean_margin_is_only_another_penalty(data):
+    """Scaling all margins by c is the plain problem with c^2 times the penalty, its weights times c."""
+    h, y = data
+    stats = ClassStats.from_features(h, y, K)
+    one, three = (probe.losses.make("mr2", num_classes=K, stats=stats, c=c) for c in (1.0, 3.0))
+    wide = minimise(three, h, y, len(h))
+    np.testing.assert_allclose(wide, 3 * minimise(one, h, y, len(h) / 9), atol=1e-5)
+
+
 def test_class_balancing_is_weighted_logistic_regression(data):
     h, y = data
     keep = torch.cat([(y == k).nonzero().flatten()[: 20 - 5 * k] for k in range(K)])

@@ -137,6 +137,19 @@ def test_supcon_of_collapsed_features_and_its_temperature_factor():
     )
 
 
+def test_an_anchor_without_a_positive_counts_as_zero_among_all_of_them():
+    z, _y, h = batch(0)
+    paired, alone = torch.tensor([0, 1, 0, 1]), torch.tensor([0, 1, 0, 1, 2, 3])
+    loss = make("supcon", temperature=1.0, base_temperature=1.0)
+    unit = F.normalize(h[:6], dim=1)
+    similarity = (unit @ unit.T).fill_diagonal_(-torch.inf)
+    partner = torch.tensor([2, 3, 0, 1])
+    terms = similarity.logsumexp(1)[:4] - similarity[torch.arange(4), partner]
+    torch.testing.assert_close(loss(z[:6], alone, h[:6]), terms.sum() / 6)
+    assert loss(z[:4], torch.arange(4), h[:4]).item() == 0
+    assert loss(z[:4], paired, h[:4]) > 0
+
+
 @given(seeds)
 @light
 def test_the_gaussian_head_without_margins_is_a_softmax_of_its_centres(seed):
@@ -252,6 +265,17 @@ def test_fairdro_without_a_ball_is_the_mean_class_loss_and_equal_losses_give_uni
     loss = make("fairdro", rho=0.0)
     torch.testing.assert_close(loss(z, y), loss.class_losses(z, y)[0].mean())
     torch.testing.assert_close(best_response(torch.ones(K), 0.5), torch.full((K,), 1 / K))
+
+
+def test_losses_that_differ_by_rounding_alone_move_no_weight():
+    """A head that starts at zero gives every class log K, up to the last digits of a sum."""
+    for dtype in (torch.float32, torch.float64):
+        losses = torch.full((K,), math.log(K), dtype=dtype)
+        noise = 10 * torch.finfo(dtype).eps * torch.randn(K, dtype=dtype)
+        torch.testing.assert_close(
+            best_response(losses + noise, 0.5), torch.full((K,), 1 / K, dtype=dtype), rtol=0, atol=0
+        )
+        assert best_response(losses + 1e4 * noise, 0.5).std() > 0.1
 
 
 def test_fairdro_moves_once_an_epoch_by_a_falling_step():

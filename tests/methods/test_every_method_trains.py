@@ -1,45 +1,21 @@
-"""Every method of the catalogue trains a small net from scratch, and resumes to the same bits when killed."""
+"""Every method of the catalogue trains a small net from scratch, resumes to the same bits when killed, and
+trains by two processes as by one."""
 
-import numpy as np
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.nn import functional as F
 
-from probe import methods
-from probe.recipe import MethodConfig
-from probe.recipe.train_settings import TrainConfig
-from probe.train.build import make_head, make_method
-from probe.train.loop import Training
-from probe.train.model.network import Network
-from probe.train.task import Task
-from tests.support.training_world import (
-    Pictures,
-    image_loader,
-    killed,
-    same_bits,
-    tiny_convnet,
-    whole_state,
-)
+from tests.support import every_method
+from tests.support.every_method import FORMS, TRAINED, outcome, training
+from tests.support.training_world import killed, same_bits, whole_state
 
-CLASSES = 4
-NEEDED = {"ef": {"frequency": [1.0] * CLASSES}}  # without held-out images nothing measures them
-TRAINED = [name for name in methods.names() if not methods.catalogue.is_second_stage(name)]
-
-
-def training(name, folder=None):
-    """Three epochs on unequal classes, with the head that the method takes."""
-    whole, net = Pictures(48, 16), tiny_convnet()
-    rows = np.flatnonzero((whole.labels > 0) | (np.arange(48) < 24))  # half of the first class is left out
-    whole.labels, whole.pixels = whole.labels[rows], whole.pixels[rows]
-    settings = TrainConfig(batch_size=14, lr=0.05, checkpoint_minutes=1e-9)
-    choice = MethodConfig(name=name, **NEEDED.get(name, {}))
-    made = make_method(choice, num_classes=CLASSES, labels=whole.labels, dim=net.dim, scratch=True)
-    made.from_scratch = True
-    torch.manual_seed(1)
-    head = make_head(made, settings, dim=net.dim, num_classes=CLASSES, seed=0)
-    loader = image_loader(whole, net, settings)
-    task = Task(Network(net.encoder, head), made, loader, CLASSES, "sgd", 3)
-    return Training(task, settings, folder=folder, digest=name, show=False)
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def cross_entropy(t):
@@ -56,3 +32,30 @@ def test_it_learns_its_training_set_and_resumes_to_the_same_bits(name, tmp_path)
     resumed = training(name, tmp_path)
     resumed.run()
     assert same_bits(whole_state(whole), whole_state(resumed))
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """What all methods came to by two processes, which start once for all of them."""
+    out = tmp_path_factory.mktemp("two")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [sys.executable, *launcher, every_method.__file__, str(out)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PROBE_PROCESSES": "2"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+@pytest.mark.parametrize(("number", "method"), enumerate([*TRAINED, *FORMS]), ids=[*TRAINED, *FORMS])
+def test_two_processes_equal_one(together, number, method):
+    """Losses, weights, the method's networks, queues and statistics, and scores."""
+    told, tensors = outcome(method)
+    two = json.loads((together / f"{number}.json").read_text())
+    assert (told["processes"], two["processes"]) == (1, 2)
+    assert two["losses"] == pytest.approx(told["losses"], rel=1e-5)
+    found = load_file(together / f"{number}.safetensors")
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        torch.testing.assert_close(
+            found[name], tensor, **CLOSE, equal_nan=True, msg=lambda m, n=name: f"{n}: {m}"
+        )

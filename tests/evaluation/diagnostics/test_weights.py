@@ -21,6 +21,8 @@ def test_class_mean_angle_is_the_mean_over_all_pairs():
     for i, value in enumerate(weights.class_mean_angle(w)):
         cosines = [w[i] @ w[j] / np.linalg.norm(w[i]) / np.linalg.norm(w[j]) for j in range(6)]
         assert value == pytest.approx(sum(cosines) / 6)
+    unit = w / np.linalg.norm(w, axis=1, keepdims=True)  # so it cannot be negative for every class
+    assert weights.class_mean_angle(w).mean() == pytest.approx((unit.sum(0) ** 2).sum() / 36)
 
 
 @pytest.mark.parametrize("k", [2, 3, 10, 100])
