@@ -51,6 +51,7 @@ class Method(nn.Module):
     freezes = False  # is the encoder (and an adapter) left as it is, batch-norm included, in this stage?
     trains_later = False  # do later stages train weights that the first one leaves alone?
     searchable = True  # does the classifier learn from the first step on, so that a short trial shows a rate?
+    steepness = 1.0  # of its loss, where that of cross-entropy is 1: an adapter's rate is divided by it
     from_scratch = False  # does the network begin at random weights? Set before `build`
     teacher: str | None = None  # a run folder whose network is to be `taught_by`
 

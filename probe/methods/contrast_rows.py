@@ -85,7 +85,7 @@ CONTRAST_ROWS: tuple[MethodSpec, ...] = (
     ),
     MethodSpec(
         "bcl", "balanced contrastive learning", ZHU22, "bcl:BCL", (*BCL, _loss("bs")),
-        needs=("views",), frozen="no effect", why=CONSTANT, balanced=BALANCED,
+        needs=("views",), frozen="no effect", why=CONSTANT, balanced=BALANCED, version=2,
     ),
     MethodSpec(
         "dbm-bcl", "balanced contrastive learning with a difficulty-aware margin", SON25, "bcl:BCL",

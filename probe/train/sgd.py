@@ -226,7 +226,7 @@ class SgdJob:
             return COSINE_ADAPTER_LR
         if self.conditioning.mean is None:
             return OTHER_LR
-        return ADAPTER_LR if adapter else LR
+        return ADAPTER_LR / self.method.steepness if adapter else LR
 
     def trial(self, problem: ProbeProblem, l2: float) -> FittedHead:
         """The same training with this penalty on another problem, to its last epoch; it leaves no files."""

@@ -14,6 +14,7 @@ from probe.recipe import MethodConfig, SolverConfig, grammar
 from probe.recipe.train_settings import TrainConfig
 from probe.solve import l2_grid
 from probe.train import final_check, probe_sgd
+from probe.train.sgd import ADAPTER_LR, SgdJob
 from tests.support.training_world import D, blobs
 
 NONE = np.array([], dtype=np.int64)
@@ -27,6 +28,17 @@ def problem(*, shift=0.0, size=1.0, scaling=None):
         class_names=tuple("abcde"),
         scaling=scaling or Scaling(),
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "slower"), [("erm", 1), ("bcl", 5), ("bcl(temperature=0.14)", 2.5), ("bcl(contrast=0)", 1)]
+)
+def test_an_adapter_learns_slower_under_a_steep_contrast(method, slower):
+    choice = MethodConfig(**grammar.parse(method))
+    job = SgdJob.of(problem(), choice, TrainConfig(head="adapter"), NONE, 0)
+    assert job.training(0.0, None, show=False).lr == pytest.approx(ADAPTER_LR / slower)
+    given = SgdJob.of(problem(), choice, TrainConfig(head="adapter", lr=0.3), NONE, 0)
+    assert given.training(0.0, None, show=False).lr == 0.3
 
 
 def fit(p, name="erm", l2=4.0, held=NONE, seed=0, **settings):
