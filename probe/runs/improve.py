@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -64,6 +65,8 @@ def improve(
     whose weights an installed package has brought. Killed and called again, it goes on with the levers
     that are left.
     """
+    if not (math.isfinite(minutes) and minutes > 0):
+        raise UserError(f"minutes must be a finite number above 0, not {minutes:g}")
     plain, budget = start(recipe), recipe.select.budget
     check(choose(plain))
     further = levers.installed() if backbones is None else list(backbones)

@@ -120,6 +120,7 @@ class Search:
         self.steps: list[Step] = []
         self.ahead: Step | None = None  # of this round: the best that passes
         self.idle: set[str] = set()  # of this round: what gained nothing
+        self.met: set[str] = set()  # of this round: digests of the recipes that were tried
 
     def left(self, recipe: Recipe) -> float:
         """Seconds until test images must be read, if this recipe is kept, or the best so far."""
@@ -151,7 +152,7 @@ class Search:
 
     def _round(self, found: Sequence[Lever]) -> bool:
         """Judge each lever on top of what has been kept, and keep the best that passes. Is there one?"""
-        begin, self.ahead, self.idle = len(self.steps), None, set()
+        begin, self.ahead, self.idle, self.met = len(self.steps), None, set(), {self.best.digest}
         for lever in self._by_cost(found):
             step = self._step(lever)
             if step is None:
@@ -230,8 +231,9 @@ class Search:
         made, late = partial(Step, lever.name, lever.kind), "no time"
         try:
             recipe = lever.applied(self.best)
-            if recipe is None or recipe.digest == self.best.digest:
+            if recipe is None or recipe.digest in self.met:
                 return None
+            self.met.add(recipe.digest)
             if lever.after in self.idle:
                 return made(recipe, why=f'skipped: "{lever.after}" gained nothing')
             check(choose(recipe))

@@ -57,10 +57,12 @@ def sentence(report: Mapping[str, Any]) -> str:
         if not tried and (late := _no_time(report)):
             return f"No lever was tried: there was no time for any of {late}; give it more --minutes."
         best = f"; the best of each kind on hard classes: {unused}" if unused else ""
+        late = _no_time(report)
+        verdict = "Nothing was found in this time" if late else "Nothing helps"
+        untried = f"; {late} more were not tried: give it more --minutes" if late else ""
         return (
-            f"Nothing helps: of {format.plural(tried, 'lever')} that were tried none raises the hard classes "
-            "clearly, within the budget and above chance, on held-out training images"
-            f"{_untried(report)}{best}."
+            f"{verdict}: of {format.plural(tried, 'lever')} that were tried none raises the hard classes "
+            f"clearly, within the budget and above chance, on held-out training images{untried}{best}."
         )
     hard, every = report["gain"]["hard"], report["gain"]["overall"]
     figures = (
@@ -84,11 +86,6 @@ def _no_time(report: Mapping[str, Any], kind: str | None = None) -> int:
     """The number of levers, of one kind or of all, that time ended before."""
     rows = (row for row in report["levers"] if kind in (None, row["kind"]))
     return sum(row["why"].startswith("no time") for row in rows)
-
-
-def _untried(report: Mapping[str, Any]) -> str:
-    late = _no_time(report)
-    return f"; for {late} more there was no time" if late else ""
 
 
 def remarks(report: Mapping[str, Any]) -> list[str]:

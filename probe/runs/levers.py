@@ -112,12 +112,16 @@ def _sizes(s: Situation) -> Iterator[Lever]:
 
 
 def _enlarge(plain: Recipe, step: float, content: Content) -> bool:
-    """Every part larger than the plain probe, or the catalogue, has it: steps do not add up."""
+    """Every part larger than the plain probe, or the catalogue, has it: steps do not add up. What was kept
+    larger stays so: a shorter step is only for parts that came later."""
     given = {part.name: part.image_size for part in plain.backbone.parts}
     parts = [content["backbone"], *content["backbone"]["also"]]
-    for part in parts:
-        part["image_size"] = larger(part["name"], step, given.get(part["name"]))
-    return not content["finetune"] and all(0 < (part["image_size"] or 0) <= LARGEST for part in parts)
+    before = [part["image_size"] or 0 for part in parts]
+    after = [larger(part["name"], step, given.get(part["name"])) or 0 for part in parts]
+    for part, now, then in zip(parts, before, after, strict=True):
+        part["image_size"] = max(now, then)
+    grown = any(then > now for now, then in zip(before, after, strict=True))
+    return grown and not content["finetune"] and min(after) > 0 and max(before + after) <= LARGEST
 
 
 def larger(name: str, step: float, side: int | None = None) -> int | None:
@@ -141,10 +145,12 @@ def _taps(s: Situation) -> Iterator[Lever]:
 
 
 def _tap(tap: str, content: Content) -> bool:
-    """The same network, weights and size included, at another place."""
+    """The same network, weights and size included, at another place, where it is not there already."""
     first = {key: value for key, value in content["backbone"].items() if key != "also"}
-    content["backbone"]["also"] = [{**first, "tap": tap}, *content["backbone"]["also"]]
-    return not content["finetune"]
+    also = content["backbone"]["also"]
+    there = any((part["name"], part["tap"]) == (first["name"], tap) for part in also)
+    content["backbone"]["also"] = [{**first, "tap": tap}, *also]
+    return not there and not content["finetune"]
 
 
 def _further(s: Situation) -> Iterator[Lever]:

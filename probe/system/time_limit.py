@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 LEAST = 1e-3  # seconds: a timer of 0 would be none
+MOST = 1e9  # longer ones, timers cannot count
 
 
 class TimeUp(BaseException):
@@ -27,7 +28,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise TimeUp
 
     handler, begin = signal.signal(signal.SIGALRM, end), time.monotonic()
-    pending, _ = signal.setitimer(signal.ITIMER_REAL, max(seconds, LEAST))
+    pending, _ = signal.setitimer(signal.ITIMER_REAL, min(max(seconds, LEAST), MOST))
     try:
         yield
     finally:

@@ -125,6 +125,50 @@ def test_a_longer_step_of_the_input_is_tried_only_where_the_shorter_one_gains(tm
     assert len(sizes) == len(levers.LARGER)
 
 
+def test_a_larger_input_that_was_kept_is_only_followed_by_larger_ones(tmp_path):
+    def gain(recipe):
+        return {None: 0.0, 64: 8.0, 96: 12.0}[recipe.backbone.image_size] + 20 * (SECOND in parts(recipe))
+
+    search = rounds(gain, tmp_path, further=(SECOND,))
+    names = [step.name for step in search.steps if step.kept]
+    assert names == [f"with {SECOND}", "input x 1.3, again"]
+    later = search.steps[[step.name for step in search.steps].index(names[-1]) + 1 :]
+    assert not [step.name for step in later if step.kind == "size"]
+    assert [part.image_size for part in search.best.backbone.parts] == [96, 96]
+
+
+def test_a_shorter_step_enlarges_only_the_parts_that_came_later():
+    plain = recipes.build({"backbone": "effnet-lite0"})
+    found = levers.levers(levers.Situation(plain, np.array([9, 9, 9]), 0.5, ("effnet-lite1",)))
+    lever = {each.name: each for each in found}
+    large = lever["input x 1.3"].applied(plain)
+    assert lever["input x 1.15"].applied(large) is None
+    assert lever["input x 1.3"].applied(large) is None
+    both = lever["with effnet-lite1"].applied(large)
+    shorter = lever["input x 1.15"].applied(both)
+    assert [part.image_size for part in shorter.backbone.parts] == [288, 288]
+    assert [part.image_size for part in lever["input x 1.3"].applied(both).backbone.parts] == [288, 320]
+
+
+def test_a_tap_that_was_kept_is_not_added_again():
+    plain = recipes.build({"backbone": "clip-rn50"})
+    found = levers.levers(levers.Situation(plain, np.array([9, 9, 9]), 0.5))
+    (tap,) = (lever for lever in found if lever.kind == "taps")
+    with_tap = tap.applied(plain)
+    assert len(with_tap.backbone.parts) == 2
+    assert tap.applied(with_tap) is None
+
+
+def test_levers_that_come_to_the_same_recipe_are_judged_and_listed_once(tmp_path):
+    """Where one of two further backbones was kept, the other and both together are the same."""
+    found = {frozenset(): 0, frozenset([SECOND]): 10, frozenset([THIRD]): 12, frozenset([SECOND, THIRD]): 11}
+    search = rounds(lambda recipe: found[frozenset(parts(recipe))], tmp_path)
+    judged = [step.name for step in search.steps if step.kind == "backbones"]
+    assert judged == [f"with {SECOND}", f"with {THIRD}", BOTH, f"with {SECOND}, again"]
+    tried = [(step.recipe.digest, step.name.endswith("again")) for step in search.steps if step.recipe]
+    assert len(set(tried)) == len(tried)
+
+
 def test_sizes_are_steps_from_the_backbones_own_for_every_part():
     assert [levers.larger("effnet-lite0", step) for step in levers.LARGER] == [256, 288]
     assert [levers.larger("effnet-lite2", step) for step in levers.LARGER] == [288, 352]

@@ -10,12 +10,12 @@ from typing import Any
 
 from probe.report.charts.base import HEIGHT, Chart, hint, quantity, series
 from probe.report.charts.results import class_gains, group_gains
-from probe.report.html.markup import element, scrolling, table, text
+from probe.report.html.markup import element, scrolling, table, text, together
 from probe.report.html.page import assemble, figure, look_first_content, opening, section
 from probe.report.html.sections import groups_table, remarks
 from probe.report.text import format
 from probe.report.text.format import gain_interval, gained, percent
-from probe.report.text.improvement import as_result, searched
+from probe.report.text.improvement import as_result, judged_levers, searched, without_time
 from probe.system.safe_text import visible
 
 Report = Mapping[str, Any]
@@ -41,7 +41,7 @@ def render(report: Report, *, thumbnails: Mapping[str, str] | None = None, keep:
 def _levers(report: Report) -> str:
     heading = ["lever", "hard, points", "95 %", "all, points", "seconds", "kept", "chosen"]
     rows = []
-    for row in report["levers"]:
+    for row in judged_levers(report):
         gain = row["gain"]
         cells = ["", "", "", ""]
         if gain is not None:
@@ -63,10 +63,15 @@ def _levers(report: Report) -> str:
         "the number of levers."
     )
     levers = table(heading, rows, caption="Levers, in the order they were tried")
-    return element("p", text(note), cls="note") + scrolling(levers, "Levers")
+    late = without_time(report)
+    below = element("p", together(f"{late[:1].upper()}{late[1:]}."), cls="note") if late else ""
+    return element("p", text(note), cls="note") + scrolling(levers, "Levers") + below
 
 
 def _shares(report: Report) -> str:
+    """The part of each kind; nothing where nothing was kept, because the table above has it all."""
+    if not any(share["kept"] for share in report["shares"].values()):
+        return ""
     heading = ["kind", "hard, points", "all, points", "kept", "tried", "best, hard points"]
     rows = [
         [

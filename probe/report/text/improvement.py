@@ -17,6 +17,7 @@ from probe.report.text.run import BLANK, accuracies, cell, look_first, plain, wr
 from probe.system.safe_text import printable
 
 NAME = 28  # columns of a lever's name
+NO_TIME = "no time"  # how the reason of a lever begins that was not tried for it
 
 
 def show(report: Mapping[str, Any], folder: str, console: Console | None = None) -> None:
@@ -29,6 +30,8 @@ def sections(report: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text(f"{plain(report['backbone'])} on {plain(format.data(report['data']))}", style="bold")
     yield Text(searched(report), style="dim")
     yield _levers(report)
+    if late := without_time(report):
+        yield Text(f"{printable(late)}\n", style="dim")
     yield Text("test images, chosen recipe against the plain probe", style="dim")
     yield accuracies(as_result(report))
     yield BLANK
@@ -48,6 +51,18 @@ def searched(report: Mapping[str, Any]) -> str:
     )
 
 
+def judged_levers(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """All levers but those that time ended before."""
+    return [row for row in report["levers"] if not row["why"].startswith(NO_TIME)]
+
+
+def without_time(report: Mapping[str, Any]) -> str:
+    """Levers that time ended before, with what each takes: `no time for: fine-tuning (it takes 6 min)`."""
+    late = [row for row in report["levers"] if row["why"].startswith(NO_TIME)]
+    said = (f"{row['name']} ({row['why'].removeprefix(NO_TIME).lstrip(': ')})" for row in late)
+    return f"no time for: {', '.join(said)}" if late else ""
+
+
 def as_result(report: Mapping[str, Any]) -> dict[str, Any]:
     """The chosen recipe's test images as a run's result, against the plain probe and its hard classes."""
     return {
@@ -65,7 +80,7 @@ def _levers(report: Mapping[str, Any]) -> Table:
     table.add_column("all", justify="right", no_wrap=True)
     table.add_column("s", justify="right", no_wrap=True)
     table.add_column("")
-    for row in report["levers"]:
+    for row in judged_levers(report):
         name, said = cell(row["name"], NAME), "kept" if row["kept"] else printable(row["why"])
         style = "bold green" if row["kept"] else "dim"
         if row["gain"] is None:
