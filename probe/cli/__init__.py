@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from probe.cli import completions
 from probe.cli.completions import completion
 from probe.cli.errors import Commands
 from probe.cli.feature_cache import cache
@@ -117,13 +118,36 @@ def report(sources: tuple[Path, ...], groups: str | None, plots: bool, as_json: 
 
 @main.command()
 @click.argument("words", nargs=-1, metavar="[RUN...] [KEY=VALUE]...")
-@click.option("--backbones", multiple=True, help="One or more backbones, separated by spaces.")
-@click.option("--data", multiple=True, help="One or more data sets, separated by spaces.")
-@click.option("--methods", multiple=True, help='As in "erm mr2(lam=0.01) drw(ldam, after=0.7)".')
-@click.option("--recipes", multiple=True, help="Recipes, rows or whole tables; see `probe recipes`.")
+@click.option(
+    "--backbones",
+    multiple=True,
+    shell_complete=completions.many_backbones,
+    help="One or more backbones, separated by spaces.",
+)
+@click.option(
+    "--data",
+    multiple=True,
+    shell_complete=completions.many_datasets,
+    help="One or more data sets, separated by spaces.",
+)
+@click.option(
+    "--methods",
+    multiple=True,
+    shell_complete=completions.many_methods,
+    help='As in "erm mr2(lam=0.01) drw(ldam, after=0.7)".',
+)
+@click.option(
+    "--recipes",
+    multiple=True,
+    shell_complete=completions.many_recipes,
+    help="Recipes, rows or whole tables; see `probe recipes`.",
+)
 @click.option("--seeds", type=int, help="Number of seeds of each run.")
 @click.option("--groups", help=GROUPS_HELP)
 @click.option("--device", help=DEVICE_HELP)
+@click.option(
+    "--minutes", type=float, help="Begin no run after so many; the same command goes on with the rest."
+)
 @plots_flag
 @cache_option
 @out_option
@@ -185,6 +209,7 @@ def compare(
     "--with",
     "further",
     multiple=True,
+    shell_complete=completions.many_backbones,
     help='Backbones that may be added, separated by spaces, "" for none; default: those installed.',
 )
 @cache_option

@@ -15,11 +15,13 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def _of(names: Callable[[], Iterable[str]], *, between: str = "", paths: bool = False) -> Complete:
-    """Complete the last of several names, which `between` separates; with `paths`, files and folders too."""
+    """Complete the last of several names, which one of the characters in `between` separates; with `paths`,
+    files and folders too."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        start, mark, last = incomplete.rpartition(between) if between else ("", "", incomplete)
-        found = [CompletionItem(f"{start}{mark}{name}") for name in names() if name.startswith(last)]
+        end = 1 + max((incomplete.rfind(mark) for mark in between), default=-1)
+        start, last = incomplete[:end], incomplete[end:]
+        found = [CompletionItem(f"{start}{name}") for name in names() if name.startswith(last)]
         if paths and not found:
             return [CompletionItem(incomplete, type="file")]
         return found
@@ -57,6 +59,11 @@ datasets = _of(_datasets, paths=True)
 methods = _of(_methods)
 solvers = _of(lambda: SOLVERS)
 recipes = _of(_recipes, paths=True)
+# Options that take several names in one word, separated by spaces.
+many_backbones = _of(_backbones, between=" +")
+many_datasets = _of(_datasets, between=" ", paths=True)
+many_methods = _of(_methods, between=" ")
+many_recipes = _of(_recipes, between=" ")
 
 
 @click.command()

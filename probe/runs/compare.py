@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from probe import methods
 from probe.core import collectives
 from probe.data import duplicates
 from probe.errors import UserError
+from probe.methods import ranges
 from probe.probing import sharing
 from probe.recipe import BackboneConfig, Recipe, build, grammar, override
 from probe.runs import first_stage, staleness
@@ -77,9 +79,12 @@ class Grid:
 def _able(content: dict[str, Any]) -> Recipe:
     """The recipe, by SGD where its method has no exact solver and nothing says how it is to be solved."""
     recipe = build(content)
+    points = ranges.points(recipe.method)
+    for point in points:  # bad parameters of one method are told before any run of another
+        methods.catalogue.resolve(point.name, point.params)
     if recipe.trains or "solver" in content or first_stage.is_exact(recipe.method):
         return recipe
-    specs = methods.info(recipe.method.name), methods.inner(recipe.method.name, recipe.method.params)
+    specs = methods.info(recipe.method.name), methods.inner(recipe.method.name, points[0].params)
     if any(spec.frozen == "sgd" for spec in specs) and all(spec.frozen != "no effect" for spec in specs):
         return build({**content, "solver": {"name": "sgd"}})
     return recipe
@@ -107,26 +112,37 @@ class Cell:
     reused: bool = False
 
 
-def fill(plan: Plan, *, cache: Path | None = None, out: Path = Path("runs")) -> list[Cell]:
-    """Run what is missing, reuse what exists; one bar for all of it. Several processes do every run alike."""
-    recipes, present = plan.recipes(), Present(cache)
+NO_TIME = "not run: the minutes were over; the same command goes on from here"
+
+
+def fill(
+    plan: Plan, *, cache: Path | None = None, out: Path = Path("runs"), minutes: float | None = None
+) -> list[Cell]:
+    """Run what is missing, reuse what exists; one bar for all of it. Several processes do every run alike.
+
+    After so many minutes no further run is begun; one that has begun is finished, and what exists is reused.
+    """
+    recipes, present, begin = plan.recipes(), Present(cache), time.monotonic()
     if world.size() > 1:
         sharing.join()
     cells = []
     with bar("comparing", len(recipes), "runs") as advance:
         for recipe in recipes:
-            cells.append(_cell(recipe, present, out))
+            late = minutes is not None and time.monotonic() - begin >= 60 * minutes
+            cells.append(_cell(recipe, present, out, late=late))
             advance(1)
     return cells
 
 
-def _cell(recipe: Recipe, present: Present, out: Path) -> Cell:
+def _cell(recipe: Recipe, present: Present, out: Path, *, late: bool) -> Cell:
     folder = RunFolder.of(recipe, out)
-    _wait_for_all()  # until process 0 has written the run before
+    late = _any_of_all(late)  # all stop at the same run; and wait until process 0 has written the one before
     found = staleness.current(recipe, folder, present)
     _wait_for_all()  # before it writes the next
     if found is not None:
         return Cell(recipe, folder.path, found, reused=True)
+    if late:
+        return Cell(recipe, folder.path, None, error=NO_TIME)
     from probe.runs.run import run
 
     try:
@@ -139,7 +155,12 @@ def _cell(recipe: Recipe, present: Present, out: Path) -> Cell:
 
 
 def _wait_for_all() -> None:
-    collectives.largest(0, device=torch.device("cpu"))
+    _any_of_all(False)
+
+
+def _any_of_all(said: bool) -> bool:
+    """Does any process say so? Waits for all of them."""
+    return bool(collectives.largest(int(said), device=torch.device("cpu"))[0])
 
 
 def table(
@@ -308,6 +329,7 @@ def command(
     seeds: int | None = None,
     groups: str | None = None,
     plots: bool = False,
+    minutes: float | None = None,
     cache: Path | None,
     out: Path,
 ) -> tuple[dict[str, Any], Path]:
@@ -319,6 +341,8 @@ def command(
     named = bool(backbones or data or methods)
     nets = _names(backbones) if backbones or not named else [BackboneConfig().name]
     grid = Grid(nets, _names(data), _names(methods, grammar.listed), settings)
+    if minutes is not None and not minutes >= 0:
+        raise UserError(f"--minutes {minutes:g}: give 0 (only what exists) or more")
     if sum((bool(folders), named, bool(recipes))) > 1 or (folders and settings):
         raise UserError(
             "give either runs to compare, a grid (--backbones, --data, --methods) or --recipes, not both"
@@ -330,10 +354,11 @@ def command(
         from probe.runs.recipe_rows import RecipeRows
 
         rows = RecipeRows.named(_names(recipes), settings, out)
-        key, cells = rows.key, fill(rows, cache=cache, out=out)
+        key, cells = rows.key, fill(rows, cache=cache, out=out, minutes=minutes)
         comparison = rows.table(cells) if world.rank() == 0 else {}
     else:
-        key, cells = [slug(recipe) for recipe in grid.recipes()], fill(grid, cache=cache, out=out)
+        key = [slug(recipe) for recipe in grid.recipes()]
+        cells = fill(grid, cache=cache, out=out, minutes=minutes)
         comparison = table(cells) if world.rank() == 0 else {}
     if world.rank() > 0:
         return comparison, out

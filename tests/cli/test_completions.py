@@ -32,6 +32,11 @@ def test_names_are_completed():
     assert completed("run", "--backbone", "effnet-lite0+clip-rn5") == ["effnet-lite0+clip-rn50"]
     assert completed("run", "--data", "lett") == ["letters"]
     assert set(completed("run", "--method", "la")) == {"la", "la-posthoc"}
+    assert completed("compare", "--backbones", "mae-vit-l") == ["mae-vit-l16"]
+    assert completed("compare", "--methods", "sphere") == ["sphereface"]
+    assert completed("compare", "--data", "lett") == ["letters"]
+    assert completed("improve", "--with", "effnet-lite1") == ["effnet-lite1"]
+    assert "mr2/table1-cifar100/fairdro" in completed("compare", "--recipes", "mr2/table1-cifar100/")
     assert "mr2/table1-cifar100/fairdro" in completed("run", "mr2/table1-cifar100/")
 
 

@@ -74,6 +74,11 @@ def test_a_method_without_an_exact_solver_is_trained_beside_those_that_have_one(
         if r.solver.name != "sgd" or r.method.name != "erm"
     }
     assert solvers == {"erm": "lbfgs", "arcface": "sgd", "crt": "lbfgs", "sam": "sgd", "center": "lbfgs"}
+    ranged = compare.Grid(["effnet-lite0"], ["digits"], ["mr2(power=[0, 1])", "arcface(margin=[0.1, 0.5])"])
+    assert {r.method.name: r.solver.name for r in ranged.recipes() if r.method.name != "erm"} == {
+        "mr2": "lbfgs",
+        "arcface": "sgd",
+    }
     given = compare.Grid(["effnet-lite0"], ["digits"], ["arcface"], ["solver.name=lbfgs"])
     assert [r.solver.name for r in given.recipes()] == ["lbfgs"]  # and is refused when it is run
 
@@ -274,6 +279,14 @@ def test_runs_of_other_classes_are_refused(place, tmp_path):
         ),
         ([], "name at least one backbone and one data set and one method"),
         (["runs/a", "--methods", "erm"], "not both"),
+        (
+            ["--backbones", "effnet-lite0", "--data", "digits", "--methods", "mr2 tau-norm(tau=-1)"],
+            "tau-norm: tau must be at least 0, not -1",
+        ),
+        (
+            ["--backbones", "effnet-lite0", "--data", "digits", "--methods", "mr2(power=[0, -1])"],
+            "mr2: power must be at least 0, not -1",
+        ),
     ],
 )
 def test_an_empty_or_mixed_request_is_one_line(words, says):
@@ -345,3 +358,17 @@ def test_probes_are_compared_with_the_exact_probe_of_erm_and_the_table_says_so(p
     assert "gain over erm (frozen probe)" in " ".join(answer.output.split())
     for name in ("comparison.md", "comparison.tex", "comparison.html"):
         assert "erm (frozen probe)" in (folder / name).read_text()
+
+
+def test_no_run_is_begun_after_the_minutes_and_the_rest_goes_on_later(place):
+    _, words, _ = place
+    more = [word.replace("erm mr2 supcon", "erm la") for word in words]
+    none = CliRunner().invoke(main, [*more, "--minutes", "0", "--json"])
+    found = json.loads(none.stdout)
+    assert [row["method"] for row in found["rows"]] == ["erm"]  # which exists
+    assert [(row["method"], row["error"]) for row in found["failed"]] == [("la", compare.NO_TIME)]
+    whole = json.loads(CliRunner().invoke(main, [*more, "--minutes", "9", "--json"]).stdout)
+    assert [(row["method"], row["reused"]) for row in whole["rows"]] == [("erm", True), ("la", False)]
+    refused = CliRunner().invoke(main, [*more, "--minutes", "-1"])
+    assert refused.exit_code == 2
+    assert "--minutes -1" in refused.stderr
