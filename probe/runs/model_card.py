@@ -9,6 +9,7 @@ import yaml
 
 from backbones import catalogue
 from probe.errors import UserError
+from probe.report.html.reproduce import without_nulls
 from probe.report.text import format
 from probe.system.safe_text import printable
 
@@ -23,9 +24,17 @@ GROUPED_BY = {
 }
 NO_LICENCE = "other"  # as the hub says "see the text"
 LIBRARIES = {
-    "timm": ("timm", 'timm.create_model("hf-hub:{repository}", pretrained=True)'),
-    "transformers": ("transformers", 'AutoModelForImageClassification.from_pretrained("{repository}")'),
-    "mr2-probe": ("mr2-probe", 'probe.load(huggingface_hub.snapshot_download("{repository}"))'),
+    "timm": ("timm", 'import timm\n\nmodel = timm.create_model("hf-hub:{repository}", pretrained=True)'),
+    "transformers": (
+        "transformers",
+        "from transformers import AutoModelForImageClassification\n\n"
+        'model = AutoModelForImageClassification.from_pretrained("{repository}")',
+    ),
+    "mr2-probe": (
+        "mr2-probe",
+        "import huggingface_hub, probe\n\n"
+        'model = probe.load(huggingface_hub.snapshot_download("{repository}"))',
+    ),
 }
 
 
@@ -112,12 +121,16 @@ def _origins(result: Mapping[str, Any], about: Mapping[str, Any], repository: st
     yield f"- The head is that of seed {about['seed']}; the accuracies are of {seeds}."
     for name, licence in licences(result).items():
         yield f"- The weights of {_escaped(name)}: {licence}."
-    yield f"- Made by {about['made_by']}; its recipe:"
+    yield f"- Made by {about['made_by']}."
     yield from (
         "",
+        "<details><summary>The recipe</summary>",
+        "",
         "```yaml",
-        yaml.safe_dump(_public(result["recipe"]), sort_keys=False).rstrip(),
+        yaml.safe_dump(_public(without_nulls(result["recipe"])), sort_keys=False).rstrip(),
         "```",
+        "",
+        "</details>",
         "",
         "## Classes",
         "",

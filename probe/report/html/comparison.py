@@ -189,7 +189,8 @@ def gain_charts(comparison: Comparison) -> Iterator[Chart]:
     compared = [row for row in comparison["rows"] if any(s["gain"] for s in row["statistics"].values())]
     if compared:
         yield hard_gains(comparison, compared)
-        yield relative_improvements(compared)
+        if len({row["data"] for row in compared}) > 1:  # with one, the chart above says it, with intervals
+            yield relative_improvements(compared)
 
 
 def backbones(blocks: Sequence[Mapping[str, Any]]) -> Chart:

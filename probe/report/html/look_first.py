@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from probe.report.html.markup import element, name, text
+from probe.report.html.markup import element, name, text, together
 from probe.report.text import format
 from probe.report.text.format import percent, plural
 
@@ -39,7 +39,7 @@ def look_first(result: Mapping[str, Any], picture: Picture) -> str:
         "among the features, so they may be acted on without a look at test labels."
     )
     items = [element("li", _class(row, picture)) for row in shown_classes(result["diagnostics"])]
-    said = [text(line) for line in format.look_first_totals(found)]
+    said = [together(line) for line in format.look_first_totals(found)]
     return (
         element("p", note, cls="note")
         + element("ul", "".join(items), cls="pairs look")
@@ -50,7 +50,7 @@ def look_first(result: Mapping[str, Any], picture: Picture) -> str:
 def _class(row: Mapping[str, Any], picture: Picture) -> str:
     head = f"{element('strong', name(row['name']))}, {percent(row['accuracy'])} % right"
     reasons = [reason["text"] for reason in row["reasons"]] or [row["text"]]
-    said = "".join(element("p", text(reason), cls="reason") for reason in reasons)
+    said = "".join(element("p", together(reason), cls="reason") for reason in reasons)
     return element("p", head) + said + _suspects(row, picture) + "".join(_pairs(row, picture))
 
 

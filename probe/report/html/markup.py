@@ -18,6 +18,11 @@ def text(value: Any) -> str:
     return html.escape(str(value), quote=True)
 
 
+def together(value: Any) -> str:
+    """Prose as text in which a number and its percent sign stay on one line."""
+    return re.sub(r"(?<=\d) %", "&nbsp;%", text(value))
+
+
 def name(value: Any) -> str:
     """A name as text that may break after an underscore, a hyphen or a slash, as it may between words."""
     return re.sub(r"(?<=\w)([_\-/])(?=\w)", r"\1<wbr>", text(value))

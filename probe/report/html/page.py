@@ -21,9 +21,9 @@ from probe.report.charts.base import DARK, LIGHT, Chart, theme
 from probe.report.charts.shapes import View
 from probe.report.html import attribute, look_first, sections
 from probe.report.html.class_table import class_table
-from probe.report.html.markup import element, json_in_script, text
+from probe.report.html.markup import element, json_in_script, text, together
 from probe.report.html.reproduce import reproduce
-from probe.report.text.conclusion import conclusion
+from probe.report.text.conclusion import conclusion, next_command
 from probe.system.atomic import write_atomic
 from probe.system.cache_dir import cache_root, check_owner
 from probe.system.safe_text import visible
@@ -69,7 +69,8 @@ def render(
     """
     result, thumbnails = visible(result), visible(thumbnails or {})
     shown = Shown(result, thumbnails, list(charts.of_result(result)), list(panels.of_result(result)))
-    body = [opening(conclusion(result), sections.cards(result) + sections.remarks_of(result))]
+    below = _command(next_command(result)) + sections.cards(result) + sections.remarks_of(result)
+    body = [opening(conclusion(result), below)]
     body += [section(s.name, s.heading, html) for s in SECTIONS if (html := s.content(shown))]
     return assemble(
         sections.title(result), sections.subtitle(result), body, [*shown.charts, *shown.panels], keep=keep
@@ -83,8 +84,12 @@ def opening(said: Sequence[str], below: str = "") -> str:
 
 
 def _sentence(said: str) -> str:
-    """Commands in the type of code, and no line break before a percent sign."""
-    return re.sub("`([^`]+)`", r"<code>\1</code>", text(said)).replace(" %", "&nbsp;%")
+    """Commands in the type of code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", together(said))
+
+
+def _command(words: str) -> str:
+    return element("pre", element("code", text(words)), tabindex="0", cls="command") if words else ""
 
 
 def _accuracy(shown: Shown) -> str:

@@ -15,7 +15,7 @@ def reproduce(result: Mapping[str, Any]) -> str:
     if not result.get("recipe"):
         return element("p", "These predictions were made elsewhere, so there is no recipe.", cls="note")
     command = result.get("command") or "probe run recipe.yaml"
-    recipe = yaml.safe_dump(_without_nulls(result["recipe"]), sort_keys=False, allow_unicode=True)
+    recipe = yaml.safe_dump(without_nulls(result["recipe"]), sort_keys=False, allow_unicode=True)
     said = "or save it as <code>recipe.yaml</code> and run <code>probe run recipe.yaml</code>"
     parts = [
         element("pre", element("code", text(command)), tabindex="0", cls="command"),
@@ -42,9 +42,9 @@ def _code(content: str) -> str:
     return element("pre", element("code", text(content)), tabindex="0")
 
 
-def _without_nulls(block: Mapping[str, Any]) -> dict[str, Any]:
+def without_nulls(block: Mapping[str, Any]) -> dict[str, Any]:
     """The same without what is not set, which reads back as the same recipe."""
-    found = {k: _without_nulls(v) if isinstance(v, Mapping) else v for k, v in block.items()}
+    found = {k: without_nulls(v) if isinstance(v, Mapping) else v for k, v in block.items()}
     return {k: v for k, v in found.items() if v not in (None, [], {})}
 
 

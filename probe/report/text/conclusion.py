@@ -6,6 +6,7 @@ claims only what an interval or a test supports; otherwise it says that nothing 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ Result = Mapping[str, Any]
 NAMED = 3  # classes that are named, at most
 CHECK_LABELS = 0.01  # share of training labels that may be wrong, from which on checking them comes first
 FEW_IMAGES = "few images"
+AMONG_OTHERS = "among others"
 # What a reason of `look_first` is called after the name of a class.
 REASONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "confused": lambda row: (
@@ -24,7 +26,7 @@ REASONS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     FEW_IMAGES: lambda row: f"only {plural(row['train_n'], 'training image')}",
     "suspect labels": lambda row: "suspect labels",
     "unlike images": lambda row: "images unlike each other",
-    "among others": lambda row: "lies among other classes",
+    AMONG_OTHERS: lambda row: "lies among other classes",
     "conflicting duplicates": lambda row: "near-duplicates under another label",
     "repeated images": lambda row: "many near-duplicates",
 }
@@ -84,13 +86,13 @@ def who_suffers(result: Result) -> str:
 
 
 def _with_reason(row: Mapping[str, Any], result: Result) -> str:
-    """`Ragdoll (70 %, confused with Birman)`."""
+    """`Ragdoll (70 %, confused with Birman)`; test images say among which others a class lies."""
     diagnostics = result.get("diagnostics") or {}
     found = (diagnostics.get("look_first") or {}).get("classes") or ()
     reasons = next((_reasons(other) for other in found if other["name"] == row["name"]), [])
-    if not reasons:
+    if not reasons or reasons[-1] == REASONS[AMONG_OTHERS](row):
         pairs = (c for c in diagnostics.get("confusions") or () if c["true"] == row["name"])
-        reasons = [f"mistaken for {c['predicted']}" for c in pairs][:1]
+        reasons += [f"mistaken for {c['predicted']}" for c in pairs][:1]
     inside = ", ".join((f"{percent(row['accuracy'], 0)} %", *reasons))
     return f"{row['name']} ({inside})"
 
@@ -195,6 +197,15 @@ def _improve(result: Result) -> str:
     if test["top1"] == 1 or len(test["by_class"]) == 1 or not recipe.get("data") or recipe.get("finetune"):
         return ""
     return "let `probe improve` try further backbones, views and methods"
+
+
+def next_command(result: Result) -> str:
+    """`probe improve` for the data, the backbone and the settings of this run; empty where it is no step."""
+    words = shlex.split(result.get("command") or "")
+    if "--method" not in words or _improve(result) not in what_next(result).split(", then ")[-1:]:
+        return ""
+    at = words.index("--method")  # what improve starts from is erm
+    return shlex.join(["probe", "improve", *words[2:at], *words[at + 2 :]])
 
 
 def _tune_again(result: Result) -> str:

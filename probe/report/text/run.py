@@ -13,7 +13,7 @@ from rich.text import Text
 
 from probe.report.text import attribute, format
 from probe.report.text.certainty import by_accuracy, rank_note
-from probe.report.text.conclusion import conclusion
+from probe.report.text.conclusion import conclusion, next_command
 from probe.report.text.format import percent, plural
 from probe.system.safe_text import printable
 
@@ -45,14 +45,19 @@ def show(
     result: Mapping[str, Any], folder: str, console: Console | None = None, *, method: str | None = None
 ) -> None:
     """Print the result of one run; `method` is its method as a recipe writes it, with parameters."""
-    write(sections(result, method), folder, console)
+    write(sections(result, method), folder, console, following=next_command(result))
 
 
-def write(parts: Iterable[RenderableType], folder: str, console: Console | None = None) -> None:
-    """Print the parts, then the folder on a line that is never wrapped, so that it can be copied."""
+def write(
+    parts: Iterable[RenderableType], folder: str, console: Console | None = None, *, following: str = ""
+) -> None:
+    """Print the parts, then the folder and the command to try next on lines that are never wrapped, so that
+    they can be copied."""
     console = console or Console(highlight=False, markup=False, emoji=False)
     console.print(Group(*parts))
     console.print(Text(f"saved: {printable(folder)}", style="dim"), soft_wrap=True)
+    if following:
+        console.print(Text(f"next: {printable(following)}", style="dim"), soft_wrap=True)
 
 
 def sections(result: Mapping[str, Any], method: str | None = None) -> Iterator[RenderableType]:

@@ -3,7 +3,7 @@
 import pytest
 
 from probe.report.text.certainty import cause, classes_differ, rank_note
-from probe.report.text.conclusion import conclusion
+from probe.report.text.conclusion import conclusion, next_command
 
 
 def row(name, accuracy, n=100, group="all", half=0.05):
@@ -51,6 +51,26 @@ def test_how_good_which_classes_and_what_next():
     )
     assert second == "Hardest is c (50 %)."
     assert third.startswith("Next, let `probe improve`")
+
+
+def test_the_next_command_has_the_settings_of_the_run_but_not_its_method():
+    ran = "probe run --backbone net --data 'my pets' --method 'mr2(lam=1)' backbone.image_size=96 seeds=2"
+    said = next_command(result(*ROWS, groups=THIRDS, command=ran))
+    assert said == "probe improve --backbone net --data 'my pets' backbone.image_size=96 seeds=2"
+    assert next_command(result(row("a", 1.0), row("b", 1.0), command=ran)) == ""  # nothing is left to improve
+    tuned = result(*ROWS, groups=THIRDS, command=ran)
+    tuned["recipe"]["finetune"] = True
+    assert next_command(tuned) == ""
+
+
+def test_a_class_among_others_is_told_with_the_one_it_is_mistaken_for():
+    found = {"name": "c", "reasons": [{"reason": "among others"}]}
+    block = {
+        "look_first": {"classes": [found], "images": 100, "suspects": {"expected": 0.0}},
+        "confusions": [{"true": "a", "predicted": "c"}, {"true": "c", "predicted": "b"}],
+    }
+    _, second, *_ = conclusion(result(*ROWS, groups=THIRDS, diagnostics=block))
+    assert second == "Hardest is c (50 %, lies among other classes, mistaken for b)."
 
 
 def test_a_reason_and_the_cause_are_named_where_they_are_known():
