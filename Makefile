@@ -48,7 +48,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SPLIT := import os, shlex, sys; os.execv(sys.argv[1], sys.argv[1:] + shlex.split(os.environ["ARGS"]))
 WITH_ARGS := $(BIN)/python -c '$(SPLIT)'
 
-.PHONY: probe finetune compare improve setup locked lock audit test test-slow torture lint docs bench sanity clean
+.PHONY: probe finetune compare improve setup locked lock audit test test-slow torture lint docs bench sanity evidence clean
 .DEFAULT_GOAL := probe
 
 probe: $(READY)
@@ -126,6 +126,10 @@ bench: $(DEV)
 # Does every method of the catalogue train, by every way to a head? A table; fails where one does not.
 sanity: $(DEV)
 	$(WITH_ARGS) $(BIN)/python -m benchmarks.sanity
+
+# What helps hard classes: every study of recipes/evidence, hours; go on with the same command. Figures to results/.
+evidence: $(READY)
+	@$(WITH_ARGS) $(BIN)/python -m benchmarks.evidence
 
 clean:
 	rm -rf .venv .venv-audit .venv-docs site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
