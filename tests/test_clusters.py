@@ -18,6 +18,10 @@ PAGE = (ROOT / "docs" / "clusters.md").read_text()
 SCRIPT = next(block for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) if "#SBATCH" in block)
 
 
+def test_the_script_of_the_page_is_the_example():
+    assert (ROOT / "examples" / "probe.sbatch").read_text() == SCRIPT
+
+
 def stub(folder: Path, name: str, text: str) -> None:
     path = folder / name
     path.write_text(f"#!/bin/bash\n{text}\n")

@@ -12,7 +12,7 @@ from probe.evaluation import crossfitted
 from tests.support import ROOT
 
 EXAMPLES = ROOT / "examples"
-NEEDS_MORE = {"suspect_labels.py"}
+NEEDS_MORE = {"suspect_labels.py", "probe.sbatch"}
 LEAST = {"own_loop.py": 0.9, "sklearn_pipeline.py": 0.95}  # accuracy; chance is 0.1
 
 
