@@ -17,6 +17,7 @@ MODULES = (
     "extraction",
     "losses",
     "evaluation",
+    "whole_run",
     "training",
     "contrast",
     "layout",

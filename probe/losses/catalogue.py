@@ -38,6 +38,12 @@ LOSSES: tuple[LossSpec, ...] = (
         frozen="exact", why="multinomial logistic regression", soft_targets=True,
     ),
     LossSpec(
+        "label-smoothing", "cross-entropy with smoothed labels",
+        "Szegedy et al., Rethinking the Inception Architecture, CVPR 2016", "modulated:LabelSmoothing",
+        (Parameter("smoothing", 0.1, "mass of a label that is shared by all classes", 0, 1),),
+        why="acts; its labels are probabilities, which the exact solver does not take", soft_targets=True,
+    ),
+    LossSpec(
         "focal", "focal loss", "Lin et al., Focal Loss for Dense Object Detection, ICCV 2017",
         "modulated:Focal",
         (Parameter("gamma", 2.0, "how strongly easy samples are down-weighted", 0),),

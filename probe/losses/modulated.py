@@ -1,4 +1,4 @@
-"""Cross-entropy re-shaped by the probabilities themselves: focal and its relatives, GCE, EQL.
+"""Cross-entropy re-shaped by the probabilities themselves: focal and its relatives, GCE, EQL, smoothed labels.
 
 All work on log-probabilities. Where a loss is a function of the true class's log-probability alone,
 probability targets mean the expected loss over the label: sum_k t_k f(log p_k).
@@ -100,6 +100,17 @@ class GCE(Modulated):
     def shape(self, log_p: Tensor) -> Tensor:
         q = max(1e-6, self.q * self.strength)
         return -torch.expm1(q * log_p) / q
+
+
+class LabelSmoothing(MeanLoss):
+    """(1 - smoothing) CE(z, y) + smoothing mean_k CE(z, k): the label shares its mass with every class."""
+
+    def __init__(self, classes: ClassInfo, *, smoothing: float = 0.1) -> None:
+        super().__init__(classes)
+        self.smoothing = smoothing
+
+    def losses(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        return F.cross_entropy(logits, targets, reduction="none", label_smoothing=self.smoothing), None
 
 
 class DualFocal(MeanLoss):

@@ -49,6 +49,7 @@ def test_neutral_settings_are_cross_entropy(seed):
     plain = F.cross_entropy(z, y)
     neutral = [
         make("focal", gamma=0.0),
+        make("label-smoothing", smoothing=0.0),
         make("gce", q=1e-6),
         make("dual-focal", gamma=0.0),
         make("cb", class_counts=n, beta=0.0),

@@ -139,6 +139,10 @@ def cb_focal(case, beta=0.9999, gamma=1.0):
     return per_sample(case, lambda lp, label: -w[label] * (-math.expm1(lp[label])) ** gamma * lp[label])
 
 
+def label_smoothing(case, smoothing=0.1):
+    return per_sample(case, lambda lp, label: -(1 - smoothing) * lp[label] - smoothing * mean(lp))
+
+
 def gce(case, q=0.7):
     return per_sample(case, lambda lp, label: (1 - math.exp(lp[label]) ** q) / q)
 
@@ -589,6 +593,7 @@ def dro_lt_released(case, lam=1.0, temperature=1.0, prototype=None):
 
 PLAIN = {
     "erm": erm,
+    "label-smoothing": label_smoothing,
     "focal": focal,
     "gce": gce,
     "dual-focal": dual_focal,
