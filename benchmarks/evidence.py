@@ -11,7 +11,9 @@ table says. Written in the end, from all runs that exist:
     results/left-out.csv    what was not run, and why
     docs/evidence.svg       gain on Hard against change overall
 
-Gains are corrected together (Holm), all of one part. `--minutes 0` only writes the files.
+Gains are corrected together (Holm), all of one part. `--minutes 0` only writes the files. Parts that are not
+asked for and studies without a finished row keep their lines, from another day or another machine, each with
+the number of comparisons that it was corrected among, and the figure shows all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import io
 import math
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +55,8 @@ FOLDERS = {"pets": "Oxford-IIIT Pets", "cifar100": "CIFAR-100"}  # data that is 
 COUNTED = "many/medium/few"
 HEADINGS = (
     "part", "study", "data", "backbone", "method", "selection", "seeds", "classes", "accuracy",
-    "gain", "low", "high", "p", "p_holm", "verdict", "comparisons", "seconds", "run",
+    "gain", "low", "high", "low_alone", "high_alone", "p", "p_holm", "verdict",
+    "comparisons", "seconds", "run",
 )  # fmt: skip
 LEFT = ("part", "study", "rows", "why")
 
@@ -106,8 +109,9 @@ def _points(fraction: float) -> float:
 
 def _gain(gain: Mapping[str, Any] | None) -> list[Any]:
     if gain is None:
-        return [""] * 6
-    numbers = [_points(v) for v in (gain["mean"], *gain["ci"])]
+        return [""] * 8
+    alone = gain.get("ci_alone", gain["ci"])  # before the correction
+    numbers = [_points(v) for v in (gain["mean"], *gain["ci"], *alone)]
     return [*numbers, *(f"{gain[key]:.4g}" for key in ("p", "p_holm")), format.verdict(gain)]
 
 
@@ -253,22 +257,24 @@ def forecasts(lines: Sequence[Line]) -> list[list[Any]]:
     return found
 
 
-def figure(lines: Sequence[Line]) -> Chart:
-    """Gain on Hard against change overall: a dot for each method, selection and data set, with intervals."""
+def figure(published: Iterable[Mapping[str, str]]) -> Chart:
+    """Gain on Hard (Few, in a long tail) against change overall, from the lines of all tables: a dot for each
+    method, selection and data set, each interval by itself, because the tables have the corrected ones."""
     columns = {
         "data": "data", "method": "method", "selection": "chosen for",
         "overall": "change overall, points", "left": "from", "right": "to",
         "hard": "gain on Hard, points", "low": "from", "high": "to",
     }  # fmt: skip
-    rows = []
-    for line in lines:
-        hard = line.statistics.get("hard", line.statistics.get("few"))
-        if hard is None or hard["gain"] is None:
-            continue
-        numbers = [_points(v) for g in (line.statistics["overall"], hard) for v in _interval(g["gain"])]
-        recipe = line.planned.recipe
-        assert recipe is not None
-        rows.append([line.planned.row.about, line.planned.row.title, recipe.select.name, *numbers])
+    dots: dict[tuple[str, ...], dict[str, list[float]]] = {}
+    for line in published:
+        if line["gain"] and line["low_alone"]:
+            dot = dots.setdefault(tuple(line[key] for key in ("data", "method", "selection")), {})
+            dot[line["classes"]] = [float(line[key]) for key in ("gain", "low_alone", "high_alone")]
+    rows = [
+        [*about, *dot["overall"], *dot.get("hard", dot.get("few", []))]
+        for about, dot in dots.items()
+        if dot.keys() & {"hard", "few"}
+    ]
     x = {"field": "overall", "type": "quantitative", "title": "change overall, points"}
     y = {"field": "hard", "type": "quantitative", "title": "gain on Hard, points"}
     colour = {"field": "data", "type": "nominal", "title": "", "legend": {"orient": "bottom", "columns": 1}}
@@ -293,32 +299,39 @@ def figure(lines: Sequence[Line]) -> Chart:
     return Chart("evidence", title, "", columns, rows, spec)
 
 
-def _interval(gain: Mapping[str, Any]) -> tuple[float, float, float]:
-    """The gain and its interval by itself: the table has the corrected one."""
-    low, high = gain.get("ci_alone", gain["ci"])
-    return gain["mean"], low, high
-
-
-def write(lines: Sequence[Line], left: Sequence[Sequence[Any]], results: Path, picture: Path) -> None:
-    """The files of the report, each whole or not at all."""
-    comparisons = judge(lines)
-    tables: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {
-        part: (HEADINGS, [row for line in lines if line.study.part == part for row in line.cells(number)])
-        for part, number in comparisons.items()
-    }
+def write(
+    lines: Sequence[Line], left: Sequence[Sequence[Any]], parts: Collection[str], results: Path, picture: Path
+) -> None:
+    """The files of the report, each whole or not at all; what others found of other parts stays."""
+    tables: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {}
+    for part, number in judge(lines).items():
+        own = [line for line in lines if line.study.part == part]
+        now = {line.study.name for line in own}
+        before = [row for row in _read(results / f"{part}.csv") if row["study"] not in now]
+        kept = [[row.get(heading, "") for heading in HEADINGS] for row in before]
+        tables[part] = (HEADINGS, [*kept, *(row for line in own for row in line.cells(number))])
     found = forecasts(lines)
     if found:
         tables["forecast"] = (("study", "data", "sign", "classes", "rank_correlation_with_error"), found)
-    tables["left-out"] = (LEFT, left)
+    elsewhere = [list(row.values()) for row in _read(results / "left-out.csv") if row["part"] not in parts]
+    tables["left-out"] = (LEFT, [*elsewhere, *left])
     results.mkdir(parents=True, exist_ok=True)
     for name, (headings, rows) in tables.items():
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([headings, *rows])
         write_atomic(results / f"{name}.csv", text.getvalue())
-    chart = figure(lines)
+    chart = figure(line for part in PARTS for line in _read(results / f"{part}.csv"))
     if chart.rows:
         picture.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(picture, static.engine().vegalite_to_svg(chart.whole()))
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    """The lines of a table, none where it does not exist."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -349,7 +362,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not lines:
         print("nothing has been run yet, so nothing is written; left out:", file=sys.stderr)
     else:
-        write(lines, left, given.results, given.figure)
+        write(lines, left, given.only, given.results, given.figure)
         print(f"{len(lines)} rows written to {given.results} and {given.figure}")
     for part, study, count, why in left:
         print(f"left out: {part} {study}, {count} rows: {why}")

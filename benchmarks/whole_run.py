@@ -4,8 +4,8 @@
     python -m benchmarks.whole_run --classes 20         # less
     python -m benchmarks.whole_run --data FOLDER        # a real data set at its backbone's own size
 
-Images are made here (a pattern for each class, shifted, tinted and noisy) and encoded once, before anything is
-timed. Then the command is run as a user would, each time into a new folder. At most 40 s on two free cores is
+Images are made here (a pattern for each class, shifted, tinted and noisy) and encoded once, before anything
+is timed. Then the command is run as a user would, each time into a new folder. At most 40 s on two free cores is
 the promise; seconds are the clock's and, in brackets, the processor's, which a busy machine changes less.
 """
 
@@ -77,7 +77,7 @@ def draw(folder: Path, classes: int) -> None:
             (folder / split / f"class {k:03d}").mkdir(parents=True)
             for i in range(number):
                 image = np.roll(pattern, tuple(rng.integers(-3, 4, 2)), (0, 1)) + 0.5 * rng.normal(size=3)
-                image = image + (0.5 + 2.5 * k / classes) * rng.normal(size=image.shape)
+                image = image + (0.2 + 0.8 * k / classes) * rng.normal(size=image.shape)
                 pixels = np.clip(128 + 45 * image, 0, 255).astype(np.uint8)
                 Image.fromarray(pixels).save(folder / split / f"class {k:03d}" / f"{i}.png")
 

@@ -13,7 +13,7 @@ paper: ours
 table: frozen
 title: Frozen features
 columns: [overall, easy, medium, hard]
-settings: {seeds: 1, solver: {l2: 1}, features: {workers: 0}}
+settings: {seeds: 1, backbone: {name: effnet-lite0, image_size: 32}, solver: {l2: 1}, features: {workers: 0}}
 variants:
   digits: {title: digits, settings: {data: {name: digits}}}
   pets: {title: pets, settings: {data: {name: pets}}}
@@ -70,6 +70,27 @@ def test_gains_are_corrected_together_and_their_number_is_stated(place):
     assert p[0][1] == pytest.approx(min(4 * p[0][0], 1), rel=1e-3)
     assert {row["comparisons"] for row in found} == {"4"}
     assert all(float(row["low"]) <= float(row["gain"]) <= float(row["high"]) for row in found[4:])
+
+
+def test_what_was_found_elsewhere_stays_in_the_tables_and_in_the_figure(place):
+    root, call, *_ = place
+    table = root / "results" / "frozen.csv"
+    before = rows_of(table)
+    other = [{**row, "study": "cars", "data": "cars, elsewhere", "comparisons": "9"} for row in before]
+    stale = [{**row, "accuracy": "0"} for row in before]
+    with table.open("w", newline="") as file:
+        out = csv.DictWriter(file, before[0])
+        out.writeheader()
+        out.writerows([*other, *stale])
+    (root / "results" / "left-out.csv").write_text("part,study,rows,why\nscratch,plain,5,no time\n")
+    assert call("--minutes", "0") == 0
+    assert rows_of(table) == [*other, *before]
+    assert [row["part"] for row in rows_of(root / "results" / "left-out.csv")] == [
+        "scratch",
+        "frozen",
+        "frozen",
+    ]
+    assert "cars, elsewhere" in (root / "evidence.svg").read_text()
 
 
 def test_forecasts_and_the_figure_come_from_the_same_runs(place):

@@ -97,7 +97,7 @@ class CrossFit:
     def reference(self) -> Candidate:
         """The plain probe, with the l2 that is best by the data set's metric."""
         trials = _Trials(self, PLAIN, self._unranked, Objective.of("auto", self.problem.metric), ROUGH)
-        l2_grid.coarse_to_fine(trials, patient=False)
+        l2_grid.coarse_to_fine(trials)
         return self.candidate(PLAIN, GRID[trials.best()])
 
     @property

@@ -1,8 +1,9 @@
 """Choosing l2, the weight of the penalty, on validation data, over the grid of the CLIP protocol.
 
 The grid has 96 values of l2, log-spaced from 1e-6 to 1e6. By default it is searched coarse to fine: every
-sixteenth value from the strongest on, until two in a row do no better; then the neighbours of the best one at
-half the spacing, until neighbours on the grid have been compared: about 13 fits instead of 96. Of equal
+sixteenth value from the strongest on, until two in a row do no better, or one is worse beyond doubt; then the
+neighbours of the best one at half the spacing, until neighbours on the grid have been compared: about 12 fits
+instead of 96. Of equal
 scores, which are common where few images validate, the higher likelihood wins, and of equal ones of that the
 stronger penalty. While the strongest of all is still the best, more are tried: it may have
 made every prediction the same, as others that are nearly as strong.
@@ -18,7 +19,7 @@ import numpy as np
 
 GRID: tuple[float, ...] = tuple(np.logspace(-6, 6, 96).tolist())
 COARSE = 16  # positions between the first values tried
-PATIENCE = 2  # weaker values in a row that do no better; the weakest ones take as long as all others together
+PATIENCE = 2  # weaker values in a row that do no better
 STUCK = 4  # weaker values that are tried before the strongest of all is believed
 NEAR = 4  # positions between the first values tried around a place that is expected to be good
 
@@ -47,7 +48,8 @@ class Trials(Protocol):
         """Of equal ones the strongest penalty, which is the simplest model."""
 
     def worse(self, position: int) -> bool:
-        """Is this one not as good as the best?"""
+        """Is this one worse than the best, beyond doubt? Then weaker ones are not tried: they are worse still,
+        and take as long as all others together."""
 
 
 def select(score: Score, *, full: bool = False) -> Selection:
@@ -61,17 +63,14 @@ def select(score: Score, *, full: bool = False) -> Selection:
     return Selection(GRID[trials.best()], table)
 
 
-def coarse_to_fine(trials: Trials, *, patient: bool = True) -> None:
-    """From the strongest penalty on, because weaker ones start from stronger ones' solutions.
-
-    Scores with little noise need no patience: then the first value that does worse is the last one.
-    """
+def coarse_to_fine(trials: Trials) -> None:
+    """From the strongest penalty on, because weaker ones start from stronger ones' solutions."""
     strongest = len(GRID) - 1
     for i in range(strongest, -1, -COARSE):
         trials.fit([i])
         best = trials.best()
-        long_ago = best - i >= (STUCK if best == strongest else PATIENCE) * COARSE
-        if long_ago if patient else trials.worse(i):
+        patience = STUCK if best == strongest else PATIENCE
+        if best - i >= patience * COARSE or trials.worse(i):
             break
     spacing = COARSE
     while spacing > 1:
@@ -112,4 +111,8 @@ class _Scored:
         return max(self.tried, key=lambda i: (self.tried[i], i))
 
     def worse(self, position: int) -> bool:
-        return self.tried[position] < self.tried[self.best()]
+        """By its score and by its likelihood: few images can make one of them lower by chance, hardly both.
+        Only below the first peak, because strong penalties all predict alike."""
+        best = self.best()
+        lower = (a < b for a, b in zip(self.tried[position], self.tried[best], strict=True))
+        return best < len(GRID) - 1 and all(lower)

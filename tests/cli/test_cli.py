@@ -57,9 +57,10 @@ def test_a_run_prints_its_table_and_json_on_request(colours, cache, tmp_path):
     done = invoke(*words, *places)
     assert done.exit_code == 0, done.output
     assert all(word in done.output for word in ("overall", "easy", "hard", "vs erm", "margins", "saved"))
-    *table, saved = done.output.splitlines()
+    *table, saved, following = done.output.splitlines()
     assert max(map(len, table)) <= 80
     assert saved.startswith("saved: ")
+    assert following.startswith("next: probe improve --backbone effnet-lite0 --data ")
     done = invoke(*words, *places, "--json")
     assert json.loads(done.output)["test"]["groups"].keys() == {"easy", "medium", "hard"}
 

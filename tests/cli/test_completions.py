@@ -31,7 +31,7 @@ finally:
 def test_names_are_completed():
     assert completed("run", "--backbone", "effnet-lite0+clip-rn5") == ["effnet-lite0+clip-rn50"]
     assert completed("run", "--data", "lett") == ["letters"]
-    assert set(completed("run", "--method", "la")) == {"la", "la-posthoc"}
+    assert set(completed("run", "--method", "la")) == {"la", "la-posthoc", "label-smoothing"}
     assert completed("compare", "--backbones", "mae-vit-l") == ["mae-vit-l16"]
     assert completed("compare", "--methods", "sphere") == ["sphereface"]
     assert completed("compare", "--data", "lett") == ["letters"]

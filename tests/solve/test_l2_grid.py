@@ -41,6 +41,21 @@ def test_of_equal_scores_the_higher_likelihood_wins_and_then_the_stronger_penalt
     assert select(likely).l2 == select(likely, full=True).l2
 
 
+def test_a_value_that_is_worse_by_score_and_likelihood_is_the_last_and_one_of_them_alone_is_not():
+    asked = []
+
+    def score(values, likelihood):
+        asked.extend(values)
+        logs = np.log10(values)
+        return [(-abs(v - 2), likelihood(v)) for v in logs]
+
+    select(lambda values: score(values, lambda v: -abs(v - 2)))
+    assert min(np.log10(asked)) > -1  # one coarse step, two decades, below the peak
+    asked.clear()
+    select(lambda values: score(values, lambda v: -v))  # more and more likely
+    assert -3 < min(np.log10(asked)) < -1  # two of them
+
+
 def test_the_table_holds_what_was_tried_in_order():
     chosen = select(curve(1)[0])
     values = [l2 for l2, _ in chosen.table]
@@ -64,12 +79,12 @@ class Curve:
         return self.tried[position] < self.tried[self.best()]
 
 
-def test_without_patience_a_plateau_of_strong_penalties_is_crossed_and_the_first_fall_ends_it():
+def test_a_plateau_of_strong_penalties_is_crossed_and_the_first_fall_beyond_doubt_ends_it():
     curve = Curve(lambda i: max(0, 20 - abs(i - 20)))  # as good as chance from position 40 on
-    l2_grid.coarse_to_fine(curve, patient=False)
+    l2_grid.coarse_to_fine(curve)
     assert curve.best() == 20
     steep = Curve(lambda i: -abs(i - 80))
-    l2_grid.coarse_to_fine(steep, patient=False)
+    l2_grid.coarse_to_fine(steep)
     assert steep.best() == 80
     assert min(steep.tried) >= 63  # two steps below the strongest
 
