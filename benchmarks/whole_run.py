@@ -5,8 +5,8 @@
     python -m benchmarks.whole_run --data FOLDER        # a real data set at its backbone's own size
 
 Images are made here (a pattern for each class, shifted, tinted and noisy) and encoded once, before anything
-is timed. Then the command is run as a user would, each time into a new folder. At most 40 s on two free cores is
-the promise; seconds are the clock's and, in brackets, the processor's, which a busy machine changes less.
+is timed. Then the command is run as a user would, each time into a new folder. At most 40 s on two free cores
+is the promise; seconds are the clock's and, in brackets, the processor's, which a busy machine changes less.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cross-entropy re-shaped by the probabilities themselves: focal and its relatives, GCE, EQL, smoothed labels.
+"""Cross-entropy re-shaped by the probabilities themselves: focal and its kin, GCE, EQL, smoothed labels.
 
 All work on log-probabilities. Where a loss is a function of the true class's log-probability alone,
 probability targets mean the expected loss over the label: sum_k t_k f(log p_k).

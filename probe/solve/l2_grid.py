@@ -48,8 +48,8 @@ class Trials(Protocol):
         """Of equal ones the strongest penalty, which is the simplest model."""
 
     def worse(self, position: int) -> bool:
-        """Is this one worse than the best, beyond doubt? Then weaker ones are not tried: they are worse still,
-        and take as long as all others together."""
+        """Is this one worse than the best, beyond doubt? Then weaker ones are not tried, which would take as
+        long as all others together."""
 
 
 def select(score: Score, *, full: bool = False) -> Selection:
