@@ -25,6 +25,12 @@ meant = $(if $(filter-out xxx%,$(nearest)),; did you mean $(notdir $(nearest))?,
 $(if $(STRANGE),$(foreach name,$(firstword $(STRANGE)),$(error there is no variable $(name)$(call meant,$(name)) \
 	Known are $(GIVEN); what else `probe` takes goes into ARGS)))
 
+# The first run, which names neither data nor method: digits with a long tail, where one lever clearly helps.
+ifeq ($(origin DATA) $(origin METHOD) $(origin ARGS),undefined undefined undefined)
+probe: DATA := digits-lt
+probe: METHOD := la
+endif
+
 BACKBONE ?= effnet-lite0
 DATA ?= digits
 METHOD ?=
