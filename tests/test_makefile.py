@@ -126,9 +126,7 @@ def test_defaults_still_hold(place):
     ],
 )
 @pytest.mark.parametrize("by_environment", [False, True])
-def test_the_long_tail_is_for_a_first_run_that_names_nothing_else(
-    place, given, data, method, by_environment
-):
+def test_the_long_tail_is_for_a_first_run_that_names_nothing_else(place, given, data, method, by_environment):
     words = make(place, "probe", given, by_environment=by_environment)
     assert words[words.index("--data") + 1] == data
     assert (words[words.index("--method") + 1] if "--method" in words else None) == method
