@@ -2,9 +2,9 @@
 
     python examples/in_fiftyone.py runs/effnet-lite0-pets-mr2-1a2b3c4d           (pip install fiftyone)
 
-Training images have the predictions of probes that have not seen them (`crossfit.parquet`), test images those
-of the run's method and first seed (`predictions.parquet`). Tags: train or test; hard, for the hard third of the
-classes; wrong; suspect, for a training image that these probes firmly take for another class.
+Training images have the predictions of probes that have not seen them (`crossfit.parquet`), test images
+those of the run's method and first seed (`predictions.parquet`). Tags: train or test; hard, for the hard
+third of the classes; wrong; suspect, for a training image that is firmly taken for another class.
 """
 
 import json
