@@ -50,7 +50,8 @@ export $(GIVEN)
 BIN := .venv/bin
 READY := .venv/.ready# what running needs
 DEV := .venv/.dev# and what tests and linters need besides
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles what it imports; compiling all that is installed, most of it never used, is half of a set-up.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SPLIT := import os, shlex, sys; os.execv(sys.argv[1], sys.argv[1:] + shlex.split(os.environ["ARGS"]))
 WITH_ARGS := $(BIN)/python -c '$(SPLIT)'
 
