@@ -25,6 +25,12 @@ meant = $(if $(filter-out xxx%,$(nearest)),; did you mean $(notdir $(nearest))?,
 $(if $(STRANGE),$(foreach name,$(firstword $(STRANGE)),$(error there is no variable $(name)$(call meant,$(name)) \
 	Known are $(GIVEN); what else `probe` takes goes into ARGS)))
 
+# The first run, which names neither data nor method: digits with a long tail, where one lever clearly helps.
+ifeq ($(origin DATA) $(origin METHOD) $(origin ARGS),undefined undefined undefined)
+probe: DATA := digits-lt
+probe: METHOD := la
+endif
+
 BACKBONE ?= effnet-lite0
 DATA ?= digits
 METHOD ?=
@@ -44,7 +50,8 @@ export $(GIVEN)
 BIN := .venv/bin
 READY := .venv/.ready# what running needs
 DEV := .venv/.dev# and what tests and linters need besides
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles what it imports; compiling all that is installed, most of it never used, is half of a set-up.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 SPLIT := import os, shlex, sys; os.execv(sys.argv[1], sys.argv[1:] + shlex.split(os.environ["ARGS"]))
 WITH_ARGS := $(BIN)/python -c '$(SPLIT)'
 

@@ -20,18 +20,11 @@ WIDTH = 80
 def picture(run: Path) -> str:
     """The terminal's output of a run folder as SVG; the command that made it is the title."""
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    recipe = result["recipe"]
-    words = {
-        "--backbone": recipe["backbone"]["name"],
-        "--data": result["data"]["name"],
-        "--seeds": recipe["seeds"],
-    }
-    title = " ".join(["probe run", *(f"{flag} {value}" for flag, value in words.items())])
     console = Console(
         record=True, width=WIDTH, highlight=False, markup=False, emoji=False, file=io.StringIO()
     )
     terminal.show(result, f"runs/{run.name}", console)
-    return console.export_svg(title=title)
+    return console.export_svg(title=result["command"])
 
 
 if __name__ == "__main__":

@@ -112,7 +112,31 @@ def test_a_dry_run_runs_nothing_either(place):
 def test_defaults_still_hold(place):
     words = make(place, "compare", {"BACKBONE": "clip-rn50"})
     assert words[words.index("--backbones") + 1] == "clip-rn50"
-    assert "--method" not in make(place, "probe", {})
+    assert "--method" not in make(place, "probe", {"DATA": "digits"})
+
+
+@pytest.mark.parametrize(
+    ("given", "data", "method"),
+    [
+        ({}, "digits-lt", "la"),
+        ({"BACKBONE": "clip-rn50", "SEEDS": "5"}, "digits-lt", "la"),
+        ({"DATA": "pets"}, "pets", None),
+        ({"METHOD": "mr2"}, "digits", "mr2"),
+        ({"ARGS": "--solver knn"}, "digits", None),
+    ],
+)
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_the_long_tail_is_for_a_first_run_that_names_nothing_else(place, given, data, method, by_environment):
+    words = make(place, "probe", given, by_environment=by_environment)
+    assert words[words.index("--data") + 1] == data
+    assert (words[words.index("--method") + 1] if "--method" in words else None) == method
+
+
+def test_other_commands_keep_the_balanced_digits(place):
+    words = {target: make(place, target, {}) for target in ("finetune", "compare", "improve")}
+    assert {target: said[said.index("--data") + 1] for target, said in words.items()} == dict.fromkeys(
+        words, "digits"
+    )
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,7 @@ class Dataset:
     source: str  # where it was read: a folder, or hub id @ revision
     note: str = ""
     test_cut: TestCut | None = None  # where the test split was cut from train
+    thinned: str = ""  # what was taken away to make a long tail; a reader of the numbers must know it
     prompt_names: tuple[str, ...] = ()  # what prompts call the classes, where that is not their names
 
     @property

@@ -13,6 +13,7 @@ keeps one image at least. The test split never changes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -72,5 +73,7 @@ def long_tailed(data: Dataset, imbalance: float, profile: str = "exp", seed: int
             rows = indices(split.labels, len(data.class_names), imbalance, profile, seed, least=least)
             thinned[name] = split.subset(rows, name)
             sizes.append(f"{len(rows):,} of {len(split):,} images of {name}")
-    note = f"long tail: {profile}, imbalance {imbalance:g}, seed {seed}, {' and '.join(sizes)}"
-    return data.replace(name=f"{data.name}-lt", note=note, **thinned)
+    left = " and ".join(sizes)
+    note = f"long tail: {profile}, imbalance {imbalance:g}, seed {seed}, {left}"
+    said = f"the long tail was made: {left} are used, imbalance {imbalance:g}; test images are as they were"
+    return replace(data.replace(name=f"{data.name}-lt", note=note, **thinned), thinned=said)

@@ -59,10 +59,13 @@ def sentence(report: Mapping[str, Any]) -> str:
         best = f"; the best of each kind on hard classes: {unused}" if unused else ""
         late = _no_time(report)
         verdict = "Nothing was found in this time" if late else "Nothing helps"
-        untried = f"; {late} more were not tried: give it more --minutes" if late else ""
+        untried = f"; {late} more had no time: give it more --minutes" if late else ""
+        none = (
+            "the one lever that was tried does not raise" if tried == 1 else f"none of {tried} levers raises"
+        )
         return (
-            f"{verdict}: of {format.plural(tried, 'lever')} that were tried none raises the hard classes "
-            f"clearly, within the budget and above chance, on held-out training images{untried}{best}."
+            f"{verdict}: {none} the hard classes clearly, within the budget and above chance, on held-out "
+            f"training images{untried}{best}."
         )
     hard, every = report["gain"]["hard"], report["gain"]["overall"]
     figures = (

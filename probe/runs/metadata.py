@@ -134,6 +134,7 @@ def remarks_and_margins(
         chosen = ", ".join(f"{fit.record['alpha']:g}" for fit in fits)
         notes.append(f"between start (0) and end (1) validation chose alpha {chosen}")
     notes += said
+    notes.append(inputs.data.thinned or None)
     notes.append(None if inputs.data.test_cut is None else inputs.data.test_cut.remark)
     notes.append(duplicates.remark(inputs.duplicates))
     skipped = sum(len(f.skipped) for f in inputs.features.values())

@@ -256,6 +256,15 @@ def test_where_test_images_do_not_confirm_what_was_kept_a_remark_says_so():
     assert lever_shares.remarks({**report, "gain": None}) == []
 
 
+@pytest.mark.parametrize(
+    ("tried", "said"), [(1, "the one lever that was tried does"), (2, "none of 2 levers")]
+)
+def test_where_nothing_raises_hard_classes_the_sentence_counts_what_was_tried(tried, said):
+    rows = [row("choice of l2", "selection", 0.1), row("margins", "margins", 0.2)][:tried]
+    report = {"levers": rows, "gain": None, "shares": lever_shares.shares(rows)}
+    assert lever_shares.sentence(report).startswith(f"Nothing helps: {said}")
+
+
 def test_where_there_was_no_time_nothing_is_said_about_what_helps():
     rows = [row("margins", "margins", 0.0, why="no time: it takes 40 min") | {"gain": None}]
     report = {"levers": rows, "gain": None, "shares": lever_shares.shares(rows)}

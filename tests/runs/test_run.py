@@ -258,3 +258,12 @@ def test_parameters_stand_in_the_name_of_a_method(colours, cache, tmp_path):
     done = run(r, cache=cache, out=tmp_path)
     assert done.result["method"] == "mr2(p=1.5)"
     assert set(predictions(done.folder)["method"]) == {"mr2(p=1.5)", "erm"}
+
+
+def test_a_reader_is_told_that_the_long_tail_was_made(finished, colours, cache, tmp_path):
+    given = {"data": {"name": str(colours), "imbalance": 3}, "method": "erm", "solver": {"l2": 1.0}}
+    thin = run(recipe.build({"backbone": SMALL, **given}), cache=cache, out=tmp_path).result
+    used = thin["data"]["sizes"]["train"]
+    assert used < 60
+    assert sum(f"{used} of 60 images of train are used, imbalance 3" in s for s in thin["remarks"]) == 1
+    assert not any("long tail" in said for said in finished.result["remarks"])

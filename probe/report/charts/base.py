@@ -187,8 +187,9 @@ def named(rank: str, order: Sequence[str]) -> Spec:
 def intervals(title: str, columns: Mapping[str, str], **encoding: Any) -> list[Spec]:
     """Layers of a chart of gains: a dashed line at 0, a bar from `low` to `high`, a dot at `gain`.
 
-    A gain of exactly 0 is a dot on the line.
+    A gain of exactly 0 is a dot on the line. Ticks are so few that no label is left out, that of 0 least.
     """
+    ticks = {"axis": {"tickCount": {"expr": "ceil(width / 70)"}}}
     across = {"y": {"value": 0}, "y2": {"value": "height"}}
     return [
         {
@@ -197,11 +198,11 @@ def intervals(title: str, columns: Mapping[str, str], **encoding: Any) -> list[S
         },
         {
             "mark": {"type": "rule", "strokeWidth": 3},
-            "encoding": {"x": quantity("low", title), "x2": {"field": "high"}, **encoding},
+            "encoding": {"x": quantity("low", title, **ticks), "x2": {"field": "high"}, **encoding},
         },
         {
             "mark": {"type": "point", "size": 90, "opacity": 1},
-            "encoding": {"x": quantity("gain", title), **encoding, "tooltip": hint(columns)},
+            "encoding": {"x": quantity("gain", title, **ticks), **encoding, "tooltip": hint(columns)},
         },
     ]
 

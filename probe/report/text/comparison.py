@@ -13,6 +13,7 @@ from rich.text import Text
 
 from probe.report.text import exports, format, published
 from probe.report.text.comparison_conclusion import conclusion, pairs_of_best
+from probe.report.text.paragraph import Paragraph
 from probe.report.text.run import BLANK, STYLES, WIDTH, cell, concluded, plain, write
 from probe.system.safe_text import printable
 
@@ -59,7 +60,7 @@ def sections(comparison: Mapping[str, Any]) -> Iterator[RenderableType]:
     if compared:
         yield _ranking(sorted(compared, key=format.place_in_ranking(comparison)))
     for remark in comparison["remarks"]:
-        yield Text(f"note: {printable(remark)}", style="yellow")
+        yield Paragraph(f"note: {printable(remark)}", style="yellow")
     for failed in comparison["failed"]:
         where = " / ".join(plain(failed[k], 24) for k in ("data", "backbone", "method"))
         yield Text(f"failed: {where}: {plain(failed['error'], 300)}", style="red")

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from probe.report.text import format, run
 from probe.report.text.attribute import p_value
+from probe.report.text.paragraph import Paragraph
 from probe.system.safe_text import printable
 
 
@@ -30,7 +31,7 @@ def sections(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield from run.by_attribute(result)
     yield from run.extremes(result)
     for remark in result["remarks"]:
-        yield Text(f"note: {printable(remark)}", style="yellow")
+        yield Paragraph(f"note: {printable(remark)}", style="yellow")
 
 
 def shift_lines(shift: Mapping[str, Any]) -> Iterator[str]:

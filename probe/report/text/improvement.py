@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from probe.report.text import format
+from probe.report.text.paragraph import Paragraph
 from probe.report.text.run import BLANK, accuracies, cell, look_first, plain, write
 from probe.system.safe_text import printable
 
@@ -37,8 +38,8 @@ def sections(report: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield BLANK
     yield from look_first(as_result(report))
     for remark in report["remarks"]:
-        yield Text(f"note: {printable(remark)}", style="yellow")
-    yield Text(printable(report["sentence"]), style="bold")
+        yield Paragraph(f"note: {printable(remark)}", style="yellow")
+    yield Paragraph(printable(report["sentence"]), style="bold")
 
 
 def searched(report: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from probe.report.text import attribute, format
 from probe.report.text.certainty import by_accuracy, rank_note
 from probe.report.text.conclusion import conclusion, next_command
 from probe.report.text.format import percent, plural
+from probe.report.text.paragraph import Paragraph
 from probe.system.safe_text import printable
 
 BLANK = Text("")
@@ -71,7 +72,7 @@ def sections(result: Mapping[str, Any], method: str | None = None) -> Iterator[R
 def concluded(said: Sequence[str]) -> Iterator[RenderableType]:
     """The sentences of a conclusion, above everything else."""
     for sentence in said:
-        yield Text(printable(sentence))
+        yield Paragraph(printable(sentence))
     yield BLANK
 
 
@@ -218,7 +219,7 @@ def look_first(result: Mapping[str, Any]) -> Iterator[RenderableType]:
         table = _table("look at these first", first="left")
         table.add_column("likely reason (training images, cross-fitted)", overflow="fold")
         for name, reason in reasons:
-            table.add_row(cell(name, REASON), Text(printable(reason)))
+            table.add_row(cell(name, REASON), Paragraph(printable(reason)))
         yield table
         yield BLANK
     for line in format.look_first_totals(found):
@@ -234,7 +235,7 @@ def _margins(result: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def _remarks(result: Mapping[str, Any]) -> Iterator[RenderableType]:
     for remark in format.remarks(result):
-        yield Text(f"note: {printable(remark)}", style="yellow")
+        yield Paragraph(f"note: {printable(remark)}", style="yellow")
 
 
 def _times(result: Mapping[str, Any]) -> Iterator[RenderableType]:
