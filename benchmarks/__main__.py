@@ -21,6 +21,7 @@ MODULES = (
     "contrast",
     "layout",
     "allocator",
+    "busy",
 )
 USES_PHOTOGRAPHS = ("extraction",)
 

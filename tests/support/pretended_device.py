@@ -126,8 +126,9 @@ def training_there() -> Iterator[torch.device]:
     with (
         pretended_device(),
         patch.object(accelerator, "_made", made),
-        patch.object(devices, "chosen", lambda name: DEVICE),
+        patch.object(devices, "chosen", lambda *asked: DEVICE),
         patch.object(torch.cuda, "set_device", lambda device: None),
+        patch.object(torch.cuda, "mem_get_info", lambda device: (1 << 30, 1 << 30)),
     ):
         try:
             yield DEVICE
