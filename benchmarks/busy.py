@@ -33,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--others", type=int, default=os.cpu_count(), help="processes that burn a core each")
-    parser.add_argument("--settle", type=float, default=30.0, help="seconds that they run before")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of solves, after at least one round")
+    parser.add_argument("--settle", type=float, default=20.0, help="seconds that they run before")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of solves, after at least one round")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
     if given.worker:
