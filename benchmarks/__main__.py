@@ -22,6 +22,7 @@ MODULES = (
     "contrast",
     "layout",
     "allocator",
+    "busy",
 )
 USES_PHOTOGRAPHS = ("extraction",)
 

@@ -17,7 +17,9 @@ from probe.system.atomic import WAYS_OUT
 from probe.system.world import inside, rank
 from probe.train.parallel.launch import GO_ON
 
-ALONE = 2.0  # seconds after which a process that is still running is the only one that failed
+# Seconds after which a process that is still running is the only one that failed; on a busy machine another
+# one needs several to fail alike and to end.
+ALONE = 10.0
 
 
 @contextmanager

@@ -60,7 +60,8 @@ def merge(other: Path, names: tuple[str, ...], cache: Path | None, as_json: bool
 
     found = merge(other, cache, names)
     damaged = [f"damaged, left behind: {what}" for entry in found for what in entry.damaged]
-    say([asdict(entry) for entry in found], as_json, [*map(line, found), *damaged])
+    nothing = [] if found else [f"{other} holds no entry: nothing was merged"]
+    say([asdict(entry) for entry in found], as_json, [*nothing, *map(line, found), *damaged])
     sys.exit(1 if damaged else 0)
 
 

@@ -3,7 +3,8 @@
 Threads of one product wait for each other at its end. On a busy machine one of them is always not scheduled,
 and two threads are slower than one; where they wait actively, many times slower. How they wait is read from
 the environment when torch is loaded (the command line asks for sleep); how many there are can be said at any
-time, so that this is what is chosen, also in a program that has imported torch long before.
+time, so that this is what is chosen, also in a program that has imported torch long before. NumPy has threads
+of its own for products and eigenvalues, which always wait actively: they are chosen with torch's.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 SMALL_PRODUCT = 50_000_000  # multiply-adds of one pass, some milliseconds of one core
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "200000 100000": two cores' worth; "max 100000": no limit
@@ -31,16 +36,26 @@ def usable() -> int:
 
 @contextmanager
 def free_threads(work: int | None = None) -> Iterator[None]:
-    """As many of torch's threads as are free, and as before afterwards; also a decorator.
+    """As many of torch's and NumPy's threads as are free, and as before afterwards; also a decorator.
 
     One for a small product (`work` multiply-adds): waking the others would cost it more than they do.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(1 if work is not None and work < SMALL_PRODUCT else usable())
+    number = 1 if work is not None and work < SMALL_PRODUCT else usable()
+    torch.set_num_threads(number)
     try:
-        yield
+        with _numpy().limit(limits=number, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before)
+
+
+@cache
+def _numpy() -> ThreadpoolController:
+    """What sets the threads of the libraries that NumPy calls; to look for them takes a millisecond."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 @cache

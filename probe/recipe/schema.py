@@ -30,7 +30,7 @@ from probe.recipe import RESULT, grammar, parts
 from probe.recipe.base import Section
 from probe.recipe.errors import OwnWords
 from probe.recipe.train_settings import TrainConfig
-from probe.system.devices import NAMES
+from probe.system.devices import NAMES, check_name
 
 
 @contextmanager
@@ -317,6 +317,14 @@ class Recipe(Section):
             plain = name in LOSSLESS or value.get("finetune", False)
             # `method.lam=0.05` alone is a parameter of the method that would be run without it
             return {**value, "method": {**(method or {}), "name": "erm" if plain else "mr2"}}
+        return value
+
+    @field_validator("device", mode="before")
+    @classmethod
+    def _device_name(cls, value: Any) -> Any:
+        with own_words():
+            if isinstance(value, str):
+                check_name(value)
         return value
 
     @field_validator("groups", mode="before")

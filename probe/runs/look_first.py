@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backbones import catalogue, reading
+from probe.core.threads import free_threads
 from probe.errors import UserError
 from probe.evaluation import groups
 from probe.evaluation.diagnostics import look_first, outputs
@@ -28,6 +29,7 @@ PROMPTS = 2_000  # at most, where the data set has more templates than that: a f
 FOLDER = "zero-shot"  # in the cache: K numbers for each data set and backbone
 
 
+@free_threads()
 def block(e: Experiment, ranking: Ranking, cache: Path | None) -> dict[str, Any] | None:
     """The `look_first` block; None for a network from scratch, which has no frozen features."""
     said = ranking.crossfitted

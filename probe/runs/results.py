@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from probe.core.threads import free_threads
 from probe.errors import UserError
 from probe.evaluation import predictions, several_labels
 from probe.evaluation.diagnostics import training_bias
@@ -121,6 +122,7 @@ def _real(e: Experiment, labels: several_labels.SeveralLabels, groups: Groups) -
     return several_labels.evaluate(labels, accepted, e.predictions, e.eval_set(groups), names)
 
 
+@free_threads()
 def diagnostics(e: Experiment, groups: Groups, margins: Mapping[str, Any] | None) -> dict[str, Any]:
     """The `diagnostics` block, of the first seed; a network from scratch has no frozen features."""
     models = {method.name: _model(e, method) for method in e.methods}

@@ -11,7 +11,7 @@ from probe.system import world
 if TYPE_CHECKING:
     import torch
 
-NAMES = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d+)?")
+NAMES = re.compile(r"auto|cpu|mps|(cuda|xpu)(:[0-9]+)?")
 WRITTEN = "auto, cpu, cuda, cuda:1 (or another number), xpu, mps"
 # What "auto" may be. Encoding needs no float64; exact solves do, which Apple's and many of Intel's GPUs lack:
 # those fit a head or train a network only when they are named.
@@ -27,8 +27,7 @@ def chosen(device: str | torch.device | None, auto: tuple[str, ...] = FOR_FITTIN
     import torch
 
     named = str(device or "auto")
-    if NAMES.fullmatch(named) is None:
-        raise UserError(f'device: "{named:.40}" is none of {WRITTEN}')
+    check_name(named)
     kind, _, number = named.partition(":")
     if kind == "auto":
         kind = next((other for other in auto if _available(other)), "cpu")
@@ -48,6 +47,12 @@ def chosen(device: str | torch.device | None, auto: tuple[str, ...] = FOR_FITTIN
             f"device: {named} is one device for {world.size()} processes; use device={kind}: one for each"
         )
     return torch.device(kind, int(number))
+
+
+def check_name(named: str) -> None:
+    """Refuse what is no device's name, whatever this machine has."""
+    if NAMES.fullmatch(named) is None:
+        raise UserError(f'device: "{named:.40}" is none of {WRITTEN}')
 
 
 def _available(kind: str) -> bool:

@@ -6,12 +6,15 @@ import math
 import os
 import time
 
+import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from probe.core import threads
 from probe.features import pipeline
 from probe.solve import knn
+from probe.solve.basis import Basis
 from probe.train.loop import Training
 from tests.support.killed_trainings import features
 
@@ -72,6 +75,28 @@ def test_a_large_product_takes_what_is_free_and_leaves_the_setting_alone(busy, m
         assert torch.get_num_threads() == 2
     with threads.free_threads(10):
         assert torch.get_num_threads() == 1
+
+
+def blas_threads() -> set[int]:
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_numpys_threads_are_those_that_are_free_too(busy):
+    """They wait actively: on two cores that others used, an eigendecomposition took five times as long."""
+    with threadpool_limits(2, user_api="blas"):
+        assert blas_threads() == {2}
+        with threads.free_threads():
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+
+
+def test_a_basis_is_decomposed_with_free_threads_only(busy, monkeypatch):
+    seen = []
+    eigh = np.linalg.eigh
+    monkeypatch.setattr(np.linalg, "eigh", lambda gram: seen.append(blas_threads()) or eigh(gram))
+    with threadpool_limits(2, user_api="blas"):
+        Basis(torch.randn(50, 4))
+    assert seen == [{1}]
 
 
 def test_a_failure_gives_threads_back(busy):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from click.testing import CliRunner
 
 from probe import features
+from probe.cli import main
 from probe.errors import UserError
 from probe.features import inventory
 from probe.features.merging import merge
@@ -66,6 +68,13 @@ def test_a_damaged_shard_is_left_behind_and_named_and_the_rest_is_taken(tmp_path
     assert inventory.verify(tmp_path / "here") == []
     (healed,) = merge(other, tmp_path / "here")
     assert (healed.taken, healed.present, healed.complete) == (1, 3, True)
+
+
+def test_a_folder_without_entries_is_told_in_one_line(tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = CliRunner().invoke(main, ["cache", "merge", str(empty), "--cache", str(tmp_path / "here")])
+    assert (done.exit_code, done.output.strip()) == (0, f"{empty} holds no entry: nothing was merged")
 
 
 def test_only_the_named_entries_of_another_existing_cache_are_taken(tmp_path, other):

@@ -116,6 +116,14 @@ def test_a_device_that_is_not_there_ends_a_command_in_one_line(command, tmp_path
     assert "device: " in done.output
 
 
+@pytest.mark.parametrize("name", ["nonsense", "cpu:7", "cuda:-1", "cuda:٣", ""])
+def test_what_is_no_device_is_refused_in_the_words_that_people_type(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["run", "--data", "digits", "--device", name])
+    assert done.exit_code == 2
+    assert done.output.strip() == f'error: device: "{name}" is none of {devices.WRITTEN}'
+
+
 def test_recipes_of_earlier_builds_keep_their_device_and_their_digest():
     old = {"solver": {"name": "lbfgs", "device": "cpu"}}
     assert recipe.build(old).device == "cpu"

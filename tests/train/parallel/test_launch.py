@@ -51,6 +51,19 @@ def test_two_processes_start_on_a_cpu_and_see_each_other(child, tmp_path):
     assert said == {"2 2"}
 
 
+def test_a_mistake_of_all_processes_is_told_once_where_the_first_is_slow_to_end(child):
+    done = child(
+        "import atexit, os, time\n"
+        "from probe.cli.errors import plain_errors\n"
+        "from probe.errors import UserError\n"
+        "if os.environ['RANK'] == '0': atexit.register(time.sleep, 4)\n"
+        "with plain_errors():\n"
+        "    raise UserError('bad')\n"
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("error: bad") == 1
+
+
 def test_a_failing_process_ends_the_world_with_its_exit_code_and_without_noise(child):
     done = child(
         "import os, sys\nif os.environ['RANK'] == '0': print('error: bad', file=sys.stderr)\nsys.exit(2)\n"
