@@ -66,10 +66,14 @@ class ExactSolver:
     weighted: bool = True
 
     def __post_init__(self) -> None:
-        for name, fine, rule in (
-            ("l2", self.l2 is None or (self.l2 > 0 and math.isfinite(self.l2)), "greater than 0"),
-            ("tol", 0 <= self.tol < 1, "at least 0 and less than 1"),
-            ("k", self.k > 0, "greater than 0"),
+        for name, allowed, rule in (
+            ("l2", lambda v: v is None or 0 < v < math.inf, "greater than 0"),
+            ("tol", lambda v: 0 <= v < 1, "at least 0 and less than 1"),
+            ("k", lambda v: v > 0, "greater than 0"),
         ):
+            try:
+                fine = allowed(getattr(self, name))
+            except TypeError:  # a word, say
+                fine = False
             if not fine:
                 raise UserError(f"solver {self.name}: {name} must be {rule}, not {getattr(self, name)!r}")

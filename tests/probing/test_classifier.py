@@ -64,6 +64,8 @@ def test_a_saved_classifier_predicts_the_same_after_loading(solver, scaling, tmp
         ({"solver": "lbgfs"}, 'not an exact solver; did you mean "lbfgs"'),
         ({"l2": 0.0}, "l2 must be greater than 0"),
         ({"l2": float("nan")}, "l2 must be greater than 0"),
+        ({"l2": "auto"}, "l2 must be greater than 0, not 'auto'"),
+        ({"tol": "loose"}, "tol must be at least 0 and less than 1, not 'loose'"),
         ({"solver": "knn", "k": 0}, "k must be greater than 0"),
         ({"tol": 1.0}, "tol must be at least 0"),
         ({"scaling": "std"}, "standard"),
