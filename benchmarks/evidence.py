@@ -267,7 +267,7 @@ def figure(published: Iterable[Mapping[str, str]]) -> Chart:
     }  # fmt: skip
     dots: dict[tuple[str, ...], dict[str, list[float]]] = {}
     for line in published:
-        if line["gain"] and line["low_alone"]:
+        if line["gain"] and line.get("low_alone"):  # tables from before have none
             dot = dots.setdefault(tuple(line[key] for key in ("data", "method", "selection")), {})
             dot[line["classes"]] = [float(line[key]) for key in ("gain", "low_alone", "high_alone")]
     rows = [
