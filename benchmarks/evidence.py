@@ -276,14 +276,15 @@ def figure(published: Iterable[Mapping[str, str]]) -> Chart:
         if dot.keys() & {"hard", "few"}
     ]
     x = {"field": "overall", "type": "quantitative", "title": "change overall, points"}
-    y = {"field": "hard", "type": "quantitative", "title": "gain on Hard, points"}
-    colour = {"field": "data", "type": "nominal", "title": "", "legend": {"orient": "bottom", "columns": 1}}
+    y = {"field": "hard", "type": "quantitative", "title": "gain on Hard (Few, in a long tail), points"}
+    below = {"orient": "bottom", "columns": 1, "labelLimit": 600}
+    colour = {"field": "data", "type": "nominal", "title": "", "legend": below}
     shape = {"field": "method", "type": "nominal", "title": "method"}
     filled = {"condition": {"test": "datum.selection === 'budget'", "value": 0}, "value": 1}
     zero = {"type": "rule", "strokeDash": [3, 3]}
     grey = {"color": {"value": "#8a919d"}}
     rule = {"type": "rule", "opacity": 0.25}
-    dot = {"x": x, "y": y, "shape": shape, "fill": colour, "fillOpacity": filled}
+    dot = {"x": x, "y": y, "shape": shape, "fill": {**colour, "legend": None}, "fillOpacity": filled}
     spec = {
         "height": 380,
         "encoding": {"color": colour},
