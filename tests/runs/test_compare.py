@@ -112,7 +112,11 @@ def test_every_form_is_written_and_every_chart_on_request(place):
     assert sorted(p.suffix for p in folder.iterdir()) == [".csv", ".html", ".json", ".md", ".tex"]
     compare.save(comparison, place[0] / "drawn", plots=True)
     drawn = {p.name for p in (place[0] / "drawn" / "plots").iterdir()}
-    assert drawn == {f"{n}.{kind}" for n in ("hard-gains", "relative-improvement") for kind in ("svg", "png")}
+    assert drawn == {"hard-gains.svg", "hard-gains.png"}
+    other = [{**row, "data": "another"} for row in comparison["rows"]]  # improvements are between data sets
+    compare.save({**comparison, "rows": [*comparison["rows"], *other]}, place[0] / "both", plots=True)
+    drawn = {p.stem for p in (place[0] / "both" / "plots").iterdir()}
+    assert drawn == {"hard-gains", "relative-improvement"}
 
 
 def test_what_exists_is_reused_and_what_is_damaged_is_run_again(place, monkeypatch):

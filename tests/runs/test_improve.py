@@ -262,7 +262,7 @@ def test_the_page_and_the_terminal_show_the_levers_and_the_sentence(improved, pi
     assert "frontier" in html
     assert "Look at these first" in html
     hardest = found.report["look_first"]["classes"][0]
-    assert page.text(hardest["text"]) in html
+    assert page.together(hardest["text"]) in html
     assert set(found.report["shares"]) >= {"selection", "margins", "views", "backbones"}
     assert "What each kind of lever gave" in html
     assert f"with {SECOND}" in html
