@@ -17,19 +17,20 @@ MODULES = (
     "extraction",
     "losses",
     "evaluation",
-    "whole_run",
     "training",
     "contrast",
     "layout",
     "allocator",
     "busy",
 )
+SLOW = ("whole_run",)  # minutes: only when it is named
 USES_PHOTOGRAPHS = ("extraction",)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("modules", nargs="*", choices=[*MODULES, []], help="which; default: all")
+    known = [*MODULES, *SLOW, []]
+    parser.add_argument("modules", nargs="*", choices=known, help="which; default: all but whole_run")
     parser.add_argument("--data", help="a folder of real photographs")
     given = parser.parse_args()
     for name in given.modules or MODULES:
