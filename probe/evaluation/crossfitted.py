@@ -90,6 +90,17 @@ class Crossfitted:
             self.classes[held] = best
             self.probability[held] = np.take_along_axis(probability, best, axis=1)
 
+    def probabilities(self, rows: NDArray[np.int64], classes: NDArray[np.int64]) -> NDArray[np.float32]:
+        """m x c: of these classes on these images; where only the likeliest are kept, the least of them for
+        any other, which is at least what it was."""
+        if self.classes is None:
+            found: NDArray[np.float32] = self.probability[np.ix_(rows, classes)]
+            return found
+        at = self.classes[rows, None, :] == classes[None, :, None]  # m x c x TOP
+        least = self.probability[rows].min(axis=1)[:, None]
+        kept = np.where(at, self.probability[rows, None, :], 0).sum(axis=2)
+        return np.asarray(np.where(at.any(axis=2), kept, least), dtype=np.float32)
+
     @property
     def confidence(self) -> NDArray[np.float64]:
         """K: the mean probability of the label over each class's images; 0 for a class without images."""

@@ -13,7 +13,8 @@
                            "suspects": {"expected", "ci", "count", "images": [{"split", "id", "rival",
                                         "probability", "rival_probability"}, ...]},
                            "near_duplicates": [pair, ...]}, ...],
-      "suspects":        {"expected", "count"} of all classes,
+      "suspects":        {"expected", "count"} of all classes; here and above null is expected where the
+                         probes are too often wrong to tell,
       "near_duplicates": {"cosine": from which on, "train": images that have one in train,
                           "test": test images that have one in train, "other_label": pairs with two labels,
                           "pairs": [{"cosine", "images": [{"split", "id", "class"}, the other]}, ...]},
@@ -86,7 +87,7 @@ def look_first(
     seed: int = 0,
 ) -> dict[str, Any]:
     """The block above. `train` are the images of `said`, in its order; `zero_shot` (K) is CLIP's accuracy."""
-    found = suspects.find(said.labels, said.own, said.rival, said.rival_probability, said.num_classes)
+    found = suspects.find(said)
     space = FeatureSpace.of(train.sample(seed), test.sample(seed), said.num_classes)
     copies = Copies.of(space, class_names)
     facts = gather(said, found, space, copies, class_names)
@@ -102,7 +103,7 @@ def look_first(
             }
             for k in sorted(hard, key=lambda k: rank[k])
         ],
-        "suspects": {"expected": _number(found.expected.sum()), "count": len(found.rows)},
+        "suspects": {"expected": _number(_known(found.expected.sum())), "count": len(found.rows)},
         "near_duplicates": copies.summary(),
         "forecast": _forecast(space, said, class_names, zero_shot),
     }
@@ -228,8 +229,8 @@ def gather(
             spread_above=float((known < space.spread[k]).mean()) if len(known) else None,
             own_neighbours=_known(space.own_share[k]),
             others_neighbours=_median(space.own_share[others]),
-            wrong_labels=float(found.expected[k]),
-            wrong_interval=(float(found.low[k]), float(found.high[k])),
+            wrong_labels=_known(found.expected[k]),
+            wrong_interval=(_known(found.low[k]), _known(found.high[k])),
             repeated=int(copies.repeated[k]),
             conflicting=int(copies.conflicting[k]),
         )
@@ -262,8 +263,8 @@ def _suspects(
 ) -> dict[str, Any]:
     rows = found.rows[said.labels[found.rows] == k]
     return {
-        "expected": _number(found.expected[k]),
-        "ci": [_number(found.low[k]), _number(found.high[k])],
+        "expected": _number(_known(found.expected[k])),
+        "ci": [_number(_known(end[k])) for end in (found.low, found.high)],
         "count": len(rows),
         "images": [
             {

@@ -26,8 +26,8 @@ class ClassFacts:
     spread_above: float | None  # share of the other classes whose spread is smaller
     own_neighbours: float | None  # share of its images' neighbours that is of the class
     others_neighbours: float | None  # the median of the other classes
-    wrong_labels: float  # expected number of wrong labels
-    wrong_interval: tuple[float, float]
+    wrong_labels: float | None  # expected number of wrong labels
+    wrong_interval: tuple[float | None, float | None]
     repeated: int  # its images that have a near-duplicate in train
     conflicting: int  # its images that have a near-duplicate under another label in train
 
@@ -64,7 +64,8 @@ def _few(f: ClassFacts) -> str:
 
 def _wrong(f: ClassFacts) -> str:
     low, high = f.wrong_interval
-    return f"suspect labels: about {f.wrong_labels:.0f} of {f.count} (95 %: {low:.0f} to {high:.0f})"
+    about = f"about {f.wrong_labels or 0:.0f} of {f.count}"
+    return f"suspect labels: {about} (95 %: {low or 0:.0f} to {high or 0:.0f})"
 
 
 def _unlike(f: ClassFacts) -> str:
@@ -93,7 +94,7 @@ def percent(share: float | None) -> str:
 REASONS = (
     Reason("confused", 0.1, lambda f: f.mistaken if f.mistaken * f.count >= 2 else 0.0, _confused),
     Reason("few images", 2.0, lambda f: f.others_count / max(f.count, 0.5), _few),
-    Reason("suspect labels", 0.01, lambda f: f.wrong_interval[0] / max(f.count, 1), _wrong),
+    Reason("suspect labels", 0.01, lambda f: (f.wrong_interval[0] or 0) / max(f.count, 1), _wrong),
     Reason("unlike images", 1.2, lambda f: f.spread or 0.0, _unlike),
     Reason("among others", 0.4, lambda f: 0.0 if f.own_neighbours is None else 1 - f.own_neighbours, _mixed),
     Reason("conflicting duplicates", 0.02, lambda f: f.conflicting / max(f.count, 1), _conflicting),

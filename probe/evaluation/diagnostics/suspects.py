@@ -6,13 +6,17 @@ probabilities that held-out images labelled with it get. Let t_j be their upper 
 held out too, so it is in that core with the same probability q_j. Hence each image labelled i in the core of
 another class j stands for 1 / q_j wrong labels of class i:
 
-    expected_i = sum over images labelled i, in the core of j != i, of 1 / q_j
+    expected_i = sum over images labelled i, in the core of j != i and unlike i, of 1 / q_j
 
 with q_j the share of the rightly labelled images of class j, of which there are n_j - expected_j.
-Where classes are far apart this is close to the truth whatever the calibration, because only the order of
-the probabilities within a class matters. Where two classes overlap, images that truly look like the other
-class are counted too; the quartile (confident learning takes the mean) keeps them few, but no probability can
-tell them from wrong labels. The interval is that of a Poisson count, and knows nothing of the overlap.
+
+Where classes overlap, images that are rightly labelled reach the core of the other class too. What tells them
+from wrong labels is their own class, which they still resemble. *Unlike i* is an image that is given to i no
+more than the median image in the core of j is. Half of the wrong labels or more pass, so the sum is cautious:
+with planted ones 0.5 to 1.4 times the truth, and on clean labels 0.4 % of pets (3 % without this) and 5 % of
+CIFAR-100 (22 %). These 5 % are still false: probes that are wrong about every other image take their own
+errors for wrong labels. So nothing is said (NaN) where less than SURE of the images is predicted right, nor
+by a core that fewer than FEWEST of its class reach. The interval is a Poisson count's and knows none of this.
 
 Suspects to look at are more: images whose best other class has at least the median probability of its own.
 """
@@ -24,6 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.evaluation.crossfitted import Crossfitted
+
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
@@ -31,6 +37,8 @@ CORE = 0.75  # quantile of a class's own probabilities at which its core begins
 LISTED = 0.5  # the same for images that are listed
 STEPS = 50  # to numbers that agree with each other, to far more digits than they have
 CONFIDENT = 0.5  # no probability below it is confident, however unsure the probes are of a class
+SURE = 0.6  # share of images predicted right, below which a number of wrong labels would be made up
+FEWEST = 1 / 8  # share of a class in its own core, below which an image there cannot stand for others
 
 
 @dataclass(frozen=True)
@@ -38,39 +46,44 @@ class Suspects:
     """n images, K classes."""
 
     rows: Labels  # images whose labels look wrong, the surest first
-    expected: Floats  # K: wrong labels to expect among the images of each class
+    expected: Floats  # K: wrong labels to expect among the images of each class; NaN: the probes cannot tell
     low: Floats  # K: ends of the 95 % interval
     high: Floats  # K
 
 
-def find(
-    labels: Labels,
-    own: NDArray[np.floating],
-    rival: Labels,
-    rival_probability: NDArray[np.floating],
-    num_classes: int,
-) -> Suspects:
-    """From the held-out probability of each image's label (n) and of its best other class (n)."""
-    wrong = (rival_probability > own) & (rival != labels)
-    core, listed = (thresholds(labels, own, num_classes, level) for level in (CORE, LISTED))
+def find(said: Crossfitted) -> Suspects:
+    """From the held-out probabilities of n images."""
+    labels, rival, num_classes = said.labels, said.rival, said.num_classes
+    wrong = (said.rival_probability > said.own) & (rival != labels)
+    core, listed = (thresholds(labels, said.own, num_classes, level) for level in (CORE, LISTED))
     n = np.bincount(labels, minlength=num_classes)
-    reached = np.bincount(labels[own >= core[labels]], minlength=num_classes)
-    usable = (reached > 0)[rival]
-    counted = np.flatnonzero(wrong & usable & (rival_probability >= core[rival]))
+    inside = said.own >= core[labels]
+    reached = np.bincount(labels[inside], minlength=num_classes)
+    usable = reached >= np.maximum(FEWEST * n, 1)
+    counted = np.flatnonzero(wrong & usable[rival] & (said.rival_probability >= core[rival]))
+    counted = counted[said.own[counted] <= _usual(said, inside, labels[counted], rival[counted])]
     count = np.bincount(labels[counted], minlength=num_classes)
     expected = _settled(labels[counted], rival[counted], n, reached)
     # where there is no such image: what one would stand for
     usual = 1 / (1 - CORE)
     scale = np.where(count > 0, expected / np.maximum(count, 1), usual)
-    low, high = poisson_interval(count)
-    rows = np.flatnonzero(wrong & (rival_probability >= listed[rival]))
-    surest = np.lexsort((rows, -(rival_probability[rows].astype(np.float64) - own[rows])))
-    return Suspects(
-        rows[surest],
-        expected,
-        np.minimum(low * scale, n),
-        np.minimum(high * scale, n),
-    )
+    ends = (np.minimum(end * scale, n) for end in poisson_interval(count))
+    rows = np.flatnonzero(wrong & (said.rival_probability >= listed[rival]))
+    surest = np.lexsort((rows, -(said.rival_probability[rows].astype(np.float64) - said.own[rows])))
+    known = 1.0 if (said.predicted == labels).mean() >= SURE else np.nan
+    return Suspects(rows[surest], *(known * numbers for numbers in (expected, *ends)))
+
+
+def _usual(said: Crossfitted, inside: NDArray[np.bool_], labels: Labels, rivals: Labels) -> Floats:
+    """m: what the median image in the core of each rival gives to each label."""
+    order = np.argsort(said.labels, kind="stable")
+    ends = np.cumsum(np.bincount(said.labels, minlength=said.num_classes))
+    found = np.empty(len(labels))
+    for j in np.unique(rivals):
+        own = order[ends[j - 1] if j else 0 : ends[j]]
+        about = rivals == j
+        found[about] = np.median(said.probabilities(own[inside[own]], labels[about]), axis=0)
+    return found
 
 
 def _settled(labels: Labels, rival: Labels, n: NDArray[np.int64], reached: NDArray[np.int64]) -> Floats:

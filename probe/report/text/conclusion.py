@@ -178,7 +178,7 @@ def _train_gently(result: Result) -> str:
 
 def _check_labels(result: Result) -> str:
     found = (result.get("diagnostics") or {}).get("look_first") or {}
-    expected = (found.get("suspects") or {}).get("expected", 0)
+    expected = (found.get("suspects") or {}).get("expected") or 0
     if not found or expected < CHECK_LABELS * found["images"]:
         return ""
     return f"check about {expected:,.0f} training labels that may be wrong"

@@ -87,7 +87,9 @@ def look_first_totals(found: Mapping[str, Any]) -> list[str]:
     if found["compared"]["train"] < found["images"]:
         some, images = found["compared"]["train"], found["images"]
         lines.append(f"neighbours were looked for among {some:,} of {images:,} training images")
-    if expected >= 0.5:
+    if expected is None:
+        lines.append("wrong labels: the probe is too often wrong itself to tell")
+    elif expected >= 0.5:
         lines.append(
             f"labels that may be wrong: about {expected:,.0f} of {found['images']:,} training images"
         )

@@ -12,6 +12,7 @@ from probe.evaluation.crossfitted import Crossfitted
 from probe.evaluation.diagnostics import forecast, neighbourhood, outputs, reasons, suspects
 from probe.evaluation.diagnostics import look_first as looking
 from probe.evaluation.diagnostics.look_first import NamedImages, look_first
+from probe.report.text import format
 
 K, DIM = 6, 24
 NAMES = ("ash", "birch", "cedar", "fir", "oak", "yew")
@@ -97,28 +98,40 @@ def test_beyond_the_budget_the_most_likely_entries_are_kept_and_the_file_says_so
 # -- suspect labels ---------------------------------------------------------------------------------------
 
 
+def planted(rng, share, apart=6.0):
+    """Gaussian classes of which a share of the labels is wrong: what probes say, and which ones are wrong."""
+    X, y = gaussian(rng, [80] * K, apart=apart)
+    wrong = rng.permutation(len(y))[: int(share * len(y))]
+    y[wrong] = (y[wrong] + rng.integers(1, K, len(wrong))) % K
+    return crossfit(X, y), wrong
+
+
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.15, 0.3])
 def test_planted_wrong_labels_are_found_and_their_number_is_estimated(share):
-    """Over ten data sets: the estimate is near the truth, and suspects are the planted ones."""
-    expected, planted, listed, right = 0.0, 0, 0, 0
+    """Over ten data sets: the estimate is of the truth's size, and suspects are the planted ones."""
+    expected, known, listed, right = 0.0, 0, 0, 0
     for seed in range(10):
-        rng = np.random.default_rng(seed)
-        X, truth = gaussian(rng, [80] * K)
-        y = truth.copy()
-        wrong = rng.permutation(len(y))[: int(share * len(y))]
-        y[wrong] = (y[wrong] + rng.integers(1, K, len(wrong))) % K
-        said = crossfit(X, y)
-        found = suspects.find(y, said.own, said.rival, said.rival_probability, K)
+        said, wrong = planted(np.random.default_rng(seed), share)
+        found = suspects.find(said)
         assert (found.low <= found.expected).all()
         assert (found.expected <= found.high).all()
-        expected, planted = expected + found.expected.sum(), planted + len(wrong)
+        expected, known = expected + found.expected.sum(), known + len(wrong)
         listed, right = listed + len(found.rows), right + np.isin(found.rows, wrong).sum()
     if not share:
         assert expected < 0.005 * 10 * 80 * K
         return
-    assert expected == pytest.approx(planted, rel=0.08)
+    assert 0.45 < expected / known < 1.1  # at least half of the planted ones are unlike their label
     assert right / listed > 0.95  # precision
-    assert right / planted > 0.6  # recall
+    assert right / known > 0.6  # recall
+
+
+def binary(y, own):
+    """Two classes, and the probability of each image's label."""
+    p = np.empty((len(y), 2))
+    p[np.arange(len(y)), y], p[np.arange(len(y)), 1 - y] = own, 1 - own
+    said = Crossfitted.empty(y, 2)
+    said.keep(0, np.arange(len(y)), p)
+    return said
 
 
 def test_overlapping_classes_with_right_labels_are_hardly_suspected():
@@ -127,15 +140,53 @@ def test_overlapping_classes_with_right_labels_are_hardly_suspected():
     y = np.repeat([0, 1], 2000)
     p = 1 / (1 + np.exp(-2 * (rng.normal(size=len(y)) + 1)))  # of the label, by Bayes' rule
     assert (p < 0.5).mean() == pytest.approx(0.159, abs=0.02)
-    found = suspects.find(y, p, 1 - y, 1 - p, 2)
-    assert found.expected.sum() / len(y) < 0.03
+    assert suspects.find(binary(y, p)).expected.sum() / len(y) < 0.01
+
+
+@pytest.mark.parametrize(("apart", "most"), [(3.5, 0.005), (2.5, 0.02)])
+def test_many_overlapping_classes_with_right_labels_are_hardly_suspected(apart, most):
+    said, _ = planted(np.random.default_rng(0), 0.0, apart)
+    assert suspects.SURE < (said.predicted == said.labels).mean() < 0.98
+    assert suspects.find(said).expected.sum() / len(said.labels) < most
+
+
+def test_probes_that_are_mostly_wrong_do_not_count_wrong_labels():
+    said, _ = planted(np.random.default_rng(0), 0.1, apart=1.2)
+    assert (said.predicted == said.labels).mean() < suspects.SURE
+    found = suspects.find(said)
+    assert np.isnan([found.expected, found.low, found.high]).all()
+    X, y = gaussian(np.random.default_rng(0), [40] * K, apart=1.2)
+    block = looked((X, y), (X, y))
+    assert block["suspects"]["expected"] is None
+    assert {row["suspects"]["expected"] for row in block["classes"]} == {None}
+    assert "suspect labels" not in {r["reason"] for row in block["classes"] for r in row["reasons"]}
+    json.dumps(block, allow_nan=False)
+    assert "wrong labels: the probe is too often wrong itself to tell" in format.look_first_totals(block)
 
 
 def test_a_class_that_probes_never_believe_in_accuses_nobody():
     y = np.array([0] * 30 + [1])
-    own = np.array([0.6] * 30 + [0.01])
-    found = suspects.find(y, own, 1 - y, 1 - own - 0.3, 2)
+    found = suspects.find(binary(y, np.array([0.6] * 29 + [0.2, 0.01])))
     assert found.expected[0] == 0
+
+
+def test_a_core_that_one_image_in_thirty_reaches_stands_for_nobody():
+    """Class 1 is believed in once, and an image of class 0 is taken for it."""
+    y = np.repeat([0, 1], [300, 30])
+    own = np.array([0.999] * 299 + [0.01] + [0.9] + [0.4] * 29)
+    assert suspects.find(binary(y, own)).expected[0] == 0
+
+
+def test_with_the_likeliest_classes_alone_the_numbers_are_the_same(monkeypatch):
+    X, y = gaussian(np.random.default_rng(0), [40] * 12, apart=4.0)
+    y[::17] = (y[::17] + 5) % 12
+    whole = suspects.find(crossfit(X, y, 12))
+    monkeypatch.setattr(module, "BUDGET", 100)
+    few = suspects.find(crossfit(X, y, 12))
+    assert whole.expected.sum() > 10
+    # an entry that was not kept counts as the least one that was: a few images more pass
+    assert whole.expected.sum() <= few.expected.sum() < 1.2 * whole.expected.sum()
+    np.testing.assert_array_equal(few.rows, whole.rows)
 
 
 # -- neighbours and near-duplicates -----------------------------------------------------------------------
