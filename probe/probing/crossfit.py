@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from probe.evaluation import groups
 from probe.evaluation.groups import FitPredict
 from probe.probing.problem import ProbeProblem, take_rows
-from probe.probing.select_l2 import ROUGH, logistic_path, select_l2
+from probe.probing.select_l2 import ROUGH, LogisticPath, select_l2
 from probe.probing.settings import LossChoice, SolverSettings
-from probe.solve import logistic
+from probe.solve.logistic import LogisticSolver
 
 PLAIN = LossChoice("erm")
 RAREST = 1e-3  # the least effective frequency of a class: its logarithm must be finite
@@ -23,9 +23,8 @@ def held_out_probabilities(problem: ProbeProblem, l2: float) -> FitPredict:
     def fit_predict(images: NDArray[np.int64], holdout: NDArray[np.int64]) -> NDArray[np.floating]:
         rows = problem.rows(images)
         X, y, weights = take_rows(problem.X, rows), problem.y[rows], problem.weights(rows)
-        solution = logistic.fit(
-            X, y, problem.num_classes, l2=l2, sample_weight=weights, basis=problem.basis, tol=ROUGH
-        )
+        plain = LogisticSolver(X, y, problem.num_classes, sample_weight=weights, basis=problem.basis)
+        [solution] = plain.path([l2], tol=ROUGH, judged=False)
         return F.softmax(problem.logits(solution, holdout), dim=1).numpy()
 
     return fit_predict
@@ -39,7 +38,7 @@ def effective_frequency(
     EF(c) is the mean probability that a plain probe gives class c on samples of class c that it has not seen;
     cross-fitting lets every training row be such a sample once.
     """
-    path = logistic_path(problem, lambda rows: problem.loss(PLAIN, rows))
+    path = LogisticPath(problem, lambda rows: problem.loss(PLAIN, rows))
     l2 = select_l2(problem, solver, holdout, path)["l2"]
     _, own = groups.crossfit(problem.labels, problem.num_classes, held_out_probabilities(problem, l2))
     return np.maximum(own, RAREST).tolist()

@@ -24,7 +24,7 @@ from probe.losses.spec import HELD_OUT_FREQUENCY
 from probe.probing import grouped, robust
 from probe.probing.crossfit import PLAIN, effective_frequency
 from probe.probing.problem import Fit, ProbeProblem, take_rows
-from probe.probing.select_l2 import logistic_path, select_l2
+from probe.probing.select_l2 import LogisticPath, select_l2
 from probe.probing.selection import Selector
 from probe.probing.settings import ExactSolver, LossChoice, LossSettings, SolverSettings
 from probe.solve import logistic, ridge
@@ -80,9 +80,10 @@ def _lbfgs(
         solution, record, loss = grouped.fit(problem, method, solver, holdout)
         return Fit(linear_head(problem, solution), record, loss)
     method = with_frequency(problem, method, solver, holdout)
-    path = logistic_path(problem, lambda rows: problem.loss(method, rows))
+    path = LogisticPath(problem, lambda rows: problem.loss(method, rows))
     record = select_l2(problem, solver, holdout, path)
-    solution, loss = solved(problem, method, l2=record["l2"], tol=solver.tol)
+    near = path.solved.get(record["l2"])
+    solution, loss = solved(problem, method, l2=record["l2"], tol=solver.tol, init=near)
     record |= {"objective": solution.objective, "iterations": solution.iterations, "status": solution.status}
     return Fit(linear_head(problem, solution), record, loss)
 
@@ -94,13 +95,16 @@ def solved(
     l2: float,
     tol: float,
     rows: NDArray[np.int64] | None = None,
+    init: LinearSolution | None = None,
 ) -> tuple[LinearSolution, Loss]:
     """The solution of these rows (None: all) with an exact loss and a given l2, and the loss itself."""
     loss, X = problem.loss(method, rows), take_rows(problem.X, rows)
     y = problem.y if rows is None else problem.y[rows]
     shared: dict[str, Any] = {"l2": l2, "sample_weight": problem.weights(rows), "basis": problem.basis}
-    robust.settle(loss, X, y, **shared)
-    return logistic.fit(X, y, problem.num_classes, adjustment=loss.adjustment(), tol=tol, **shared), loss
+    init = robust.settle(loss, X, y, **shared) or init
+    adjustment = loss.adjustment()  # of a robust loss: as it has settled
+    shared |= {"adjustment": adjustment, "init": init, "tol": tol}
+    return logistic.fit(X, y, problem.num_classes, **shared), loss
 
 
 def with_frequency(

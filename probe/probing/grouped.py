@@ -24,7 +24,7 @@ from probe.losses.base import Loss, WorstClass
 from probe.probing.crossfit import PLAIN
 from probe.probing.problem import ProbeProblem
 from probe.probing.robust import INNER, TOL, Round, saddle
-from probe.probing.select_l2 import logistic_path, select_l2
+from probe.probing.select_l2 import LogisticPath, select_l2
 from probe.probing.settings import LossSettings, SolverSettings
 from probe.solve import logistic
 from probe.solve.solution import LinearSolution
@@ -37,10 +37,10 @@ def fit(
     loss = problem.loss(method)
     worst = loss.worst_class()
     weighted = problem.weighted(_balanced(problem) if worst is not None else _by_group(problem, loss))
-    path = logistic_path(weighted, lambda rows: weighted.loss(PLAIN, rows))
+    path = LogisticPath(weighted, lambda rows: weighted.loss(PLAIN, rows))
     record = select_l2(weighted, solver, holdout, path)
     if worst is None:
-        solution = _solve(weighted, record["l2"], solver.tol, None)
+        solution = _solve(weighted, record["l2"], solver.tol, path.solved.get(record["l2"]))
     else:
         settled = _settled(problem, loss, worst, record["l2"])
         solution = _solve(

@@ -99,18 +99,20 @@ def settle(
     basis: Basis | None = None,
     tol: float = TOL,
     max_rounds: int = MAX_ROUNDS,
-) -> None:
-    """Move a robust loss's class weights to the saddle point: then `loss.adjustment()` is its exact problem.
+) -> LinearSolution | None:
+    """Move a robust loss's class weights to the saddle point: then `loss.adjustment()` is its exact problem,
+    which begins best where the saddle point ended.
 
     `X` are N x D features, `y` N labels. Other losses know their adjustment beforehand
     and are left as they are.
 
-    >>> settle(loss, X, y, l2=1.0, basis=basis)
-    >>> solution = logistic.fit(X, y, 37, l2=1.0, adjustment=loss.adjustment(), basis=basis)
+    >>> near = settle(loss, X, y, l2=1.0, basis=basis)
+    >>> solution = logistic.fit(X, y, 37, l2=1.0, adjustment=loss.adjustment(), basis=basis, init=near)
     """
-    if loss.worst_class() is not None:
-        solver = LogisticSolver(X, y, loss.num_classes, sample_weight=sample_weight, basis=basis)
-        settle_on(solver, loss, l2=l2, tol=tol, max_rounds=max_rounds)
+    if loss.worst_class() is None:
+        return None
+    solver = LogisticSolver(X, y, loss.num_classes, sample_weight=sample_weight, basis=basis)
+    return settle_on(solver, loss, l2=l2, tol=tol, max_rounds=max_rounds)
 
 
 def settle_on(
@@ -121,13 +123,13 @@ def settle_on(
     tol: float = TOL,
     max_rounds: int = MAX_ROUNDS,
     judged: bool = True,
-) -> None:
+) -> LinearSolution | None:
     """The same on the rows of a solver, whatever its own adjustment is; see its `path` for `judged`."""
     worst = loss.worst_class()
     if worst is None:
-        return
+        return None
     inner = _Inner(solver, loss, worst, l2, tol * (INNER if judged else INNER_ROUGH), judged)
-    saddle(inner.at, inner.start, loss, worst, tol=tol, max_rounds=max_rounds)
+    return saddle(inner.at, inner.start, loss, worst, tol=tol, max_rounds=max_rounds).solution
 
 
 class _Inner:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from probe.probing.problem import ProbeProblem, Scores, take_rows
 from probe.probing.settings import SolverSettings
 from probe.solve import l2_grid
 from probe.solve.logistic import LogisticSolver
+from probe.solve.solution import LinearSolution
 
 ROUGH = 1e-2  # certified relative excess that is good enough to compare values of l2, or to rank classes
 
@@ -55,21 +55,30 @@ def select_l2(
     return {"l2": chosen.l2, "validation": [list(row) for row in chosen.table]}
 
 
-def logistic_path(
-    problem: ProbeProblem, loss: Callable[[NDArray[np.int64]], Loss]
-) -> Callable[[NDArray[np.int64]], Path]:
+class LogisticPath:
     """The `path` of (adjusted) logistic regression, roughly solved; `loss(rows)` is the loss of these rows.
 
     A robust method's class weights are those it starts from, all equal: its l2 is chosen for them.
     """
 
-    def path(rows: NDArray[np.int64]) -> Path:
-        X, y = take_rows(problem.X, rows), problem.y[rows]
-        adjustment = loss(rows).adjustment()
-        weights, basis = problem.weights(rows), problem.basis
-        solver = LogisticSolver(
-            X, y, problem.num_classes, adjustment=adjustment, sample_weight=weights, basis=basis
-        )
-        return partial(solver.path, tol=ROUGH)
+    def __init__(self, problem: ProbeProblem, loss: Callable[[NDArray[np.int64]], Loss]) -> None:
+        self.problem, self.loss = problem, loss
+        self.solved: dict[float, LinearSolution] = {}  # by l2: where a better solution may begin
 
-    return path
+    def __call__(self, rows: NDArray[np.int64]) -> Path:
+        problem = self.problem
+        solver = LogisticSolver(
+            take_rows(problem.X, rows),
+            problem.y[rows],
+            problem.num_classes,
+            adjustment=self.loss(rows).adjustment(),
+            sample_weight=problem.weights(rows),
+            basis=problem.basis,
+        )
+
+        def heads(l2s: Sequence[float]) -> list[LinearSolution]:
+            found = solver.path(l2s, tol=ROUGH, judged=False)
+            self.solved |= zip(l2s, found, strict=True)
+            return found
+
+        return heads

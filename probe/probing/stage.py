@@ -15,7 +15,7 @@ from probe.heads.fitted import FittedHead
 from probe.losses.base import Loss
 from probe.probing import exact
 from probe.probing.problem import Fit, ProbeProblem
-from probe.probing.select_l2 import logistic_path, select_l2
+from probe.probing.select_l2 import LogisticPath, select_l2
 from probe.probing.settings import LossChoice, LossSettings, SolverSettings
 from probe.solve.solution import LinearSolution
 
@@ -89,7 +89,7 @@ class SecondStage(ABC):
 
     def l2_of(self, problem: ProbeProblem) -> dict[str, Any]:
         """The given l2, or the best on the holdout for the loss on these (weighted) images."""
-        path = logistic_path(problem, lambda rows: problem.loss(self.inner, rows))
+        path = LogisticPath(problem, lambda rows: problem.loss(self.inner, rows))
         return select_l2(problem, self.solver, self.holdout, path)
 
     def solved(

@@ -65,14 +65,14 @@ def crossfitted(
     `held` images choose the probes' l2; only the `trained` ones (None: all) say how sure they are.
     """
     from probe.probing.exact import with_frequency
-    from probe.probing.select_l2 import logistic_path, select_l2
+    from probe.probing.select_l2 import LogisticPath, select_l2
     from probe.probing.settings import ExactSolver, LossChoice
 
     if not is_open(method):
         return method
     loss = LossChoice(*methods.catalogue.given_to(method.name, method.params)[1])
     if trained is not None and len(trained) < problem.images:
-        path = logistic_path(problem, lambda rows: problem.loss(LossChoice(), rows))
+        path = LogisticPath(problem, lambda rows: problem.loss(LossChoice(), rows))
         solver = ExactSolver(l2=select_l2(problem, solver, held, path)["l2"])
         problem = problem.only(trained)
     return _with_loss(method, loss.name, with_frequency(problem, loss, solver, held).params)

@@ -306,14 +306,14 @@ def _l2(
     adjustment or, where it has none, with plain cross-entropy, which is where a search of its own begins."""
     from probe import methods
     from probe.probing.crossfit import PLAIN
-    from probe.probing.select_l2 import logistic_path, select_l2
+    from probe.probing.select_l2 import LogisticPath, select_l2
     from probe.probing.settings import ExactSolver, LossChoice
 
     if selector is not None and solver.l2 is None:
         loss = LossChoice(*methods.catalogue.resolve(method.name, method.params)[1])
         convex = problem.loss(loss).adjustment() is not None
         return selector.choose([loss if convex else PLAIN], ExactSolver(grid=solver.grid)).record
-    path = logistic_path(problem, lambda rows: inner_loss(problem, method, rows))
+    path = LogisticPath(problem, lambda rows: inner_loss(problem, method, rows))
     return select_l2(problem, solver, held, path)
 
 

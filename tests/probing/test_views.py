@@ -14,7 +14,7 @@ from probe.features import Matrix
 from probe.heads.fitted import FittedHead
 from probe.probing import crossfit, exact
 from probe.probing.problem import ProbeProblem
-from probe.probing.select_l2 import logistic_path, select_l2
+from probe.probing.select_l2 import LogisticPath, select_l2
 from probe.probing.settings import ExactSolver, LossChoice
 from probe.recipe import MethodConfig, SolverConfig
 from probe.recipe.train_settings import TrainConfig
@@ -151,7 +151,7 @@ def test_views_of_an_image_share_a_fold(noise):
 
 def test_and_a_holdout(noise):
     holdout = data.stratified_holdout(noise.labels, 0.2, 0)[1]
-    path = logistic_path(noise, lambda rows: noise.loss(LossChoice("erm"), rows))
+    path = LogisticPath(noise, lambda rows: noise.loss(LossChoice("erm"), rows))
     table = select_l2(noise, ExactSolver(), holdout, path)["validation"]
     assert max(score for _, score in table) < 0.55
     method, solver = MethodConfig(name="erm"), SolverConfig(name="sgd", l2=1.0)

@@ -7,7 +7,7 @@ import pytest
 
 from probe import recipe
 from probe.errors import UserError
-from probe.probing.select_l2 import logistic_path, select_l2
+from probe.probing.select_l2 import LogisticPath, select_l2
 from probe.probing.selection import Selector
 from probe.runs import run as runs
 from probe.runs import seeds, selecting
@@ -98,7 +98,7 @@ def test_the_default_chooses_on_the_holdout_by_the_metric_as_ever(colours, cache
     assert selecting.selectors(r, problem, [holdout]) == []
     fitted = runs.fit(choose(r), inputs, None, tmp_path).fitted.fits[0]
     ever = select_l2(
-        problem, r.solver, holdout, logistic_path(problem, lambda rows: problem.loss(r.method, rows))
+        problem, r.solver, holdout, LogisticPath(problem, lambda rows: problem.loss(r.method, rows))
     )
     assert {key: fitted.record[key] for key in ever} == ever
     assert "select" not in fitted.record
