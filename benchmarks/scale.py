@@ -256,14 +256,14 @@ def parts_of_a_pass(X: Matrix, y: Tensor, classes: int, repeats: int = 5) -> Non
     evaluator = logistic.LogisticSolver(X, y, classes, basis=basis)._evaluator(1)
     theta, l2 = torch.zeros(1, classes, X.shape[1] + 1), torch.ones(1, dtype=torch.float64)
     rows = rows_at_once(X.shape[1] + 3 * classes, torch.device("cpu"))
-    block, weight = torch.randn(rows, X.shape[1]), torch.randn(classes, X.shape[1])
+    blocks, weight = X.tensor().float().split(rows), torch.randn(classes, X.shape[1])
 
     def read() -> None:
         for part in X.blocks(rows):
             part.sum()
 
     def products() -> None:
-        for _ in range(len(X) // rows):
+        for block in blocks:
             (weight @ block.T) @ block
 
     sides: dict[str, Callable[[], object]] = {

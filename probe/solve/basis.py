@@ -25,18 +25,21 @@ from probe.solve import devices
 from probe.solve.inputs import READ_AT_ONCE, FeatureRows
 
 FEWEST_ROWS = 256  # of a block
+CPU_ROWS = 1024  # with more, their logits no longer stay in the caches from product to product
 LARGEST_EIGH = 4096  # beyond this side the cubic cost outweighs what the rotation saves
 LOST = 1e-6  # share of the rows' squared length outside a basis beyond which it does not hold them
 SMALL = 1_000_000  # N x D up to which float64 everywhere costs less than switching precision
 
 
 def rows_at_once(columns: int, device: torch.device) -> int:
-    """Rows in a block that come with `columns` numbers each: 8 MB of float64 stay in a CPU's cache.
+    """Rows in a block that come with `columns` numbers each: what a processor's caches hold.
 
-    Never so few that the loop over blocks costs more than the products, nor more than are read at a time.
+    Never so few that the loop over blocks costs more than the products, nor more than are read at a time; and
+    a power of two, as the rows of a stored shard are, because a block that reaches into the next is copied.
     """
-    numbers = 2**20 if device.type == "cpu" else 2**25
-    return max(FEWEST_ROWS, min(READ_AT_ONCE, numbers // max(1, columns)))
+    most, numbers = (CPU_ROWS, 2**22) if device.type == "cpu" else (READ_AT_ONCE, 2**25)
+    fitting = max(FEWEST_ROWS, numbers // max(1, columns))
+    return min(most, 1 << (fitting.bit_length() - 1))
 
 
 def eigh(gram: Tensor) -> tuple[Tensor, Tensor]:
