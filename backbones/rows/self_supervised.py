@@ -47,6 +47,22 @@ def _moco(name: str, folder: str, md5: str, note: str, linear: float) -> Spec:
     )
 
 
+def _vicreg(name: str, file: str, sha256: str, linear: float) -> Spec:
+    # The authors pad before their first convolution and by one less in it: a plain ResNet-50, without its fc.
+    return Spec(
+        name,
+        "timm",
+        "resnet50",
+        Url(f"https://dl.fbaipublicfiles.com/vicreg/{file}", f"sha256:{sha256}"),
+        taps={"pooled": 2048},
+        size=224,
+        licence="cc-by-nc-4.0",
+        note="1,000 epochs",
+        imagenet={"linear": linear},
+        preprocessing=BILINEAR_256,
+    )
+
+
 def _dinov2(name: str, architecture: str, dim: int, knn: float, linear: float) -> Spec:
     return timm_row(
         name,
@@ -104,6 +120,12 @@ ROWS = (
     _dino("dino-vit-b8", "base", 8, 768, 77.4, 80.1),
     _moco("mocov1-rn50", "moco_v1_200ep", "b251726a", "200 epochs", 60.6),
     _moco("mocov2-rn50-200ep", "moco_v2_200ep", "59fd9945", "200 epochs", 67.7),
+    _vicreg(
+        "vicreg-rn50",
+        "resnet50.pth",
+        "c843e7652491ff2f712734619fd74d85e5e92ac902615665ad3fd50dc6ada591",
+        73.2,
+    ),
     timm_row("aimv2-vit-l14", "aimv2_large_patch14_224.apple_pt", 1024, "apple-ascl", "mean of the patches"),
     timm_row("eva02-vit-b14", "eva02_base_patch14_224.mim_in22k", 768, "mit", "masked images, ImageNet-22k"),
     timm_row("eva02-vit-l14", "eva02_large_patch14_224.mim_m38m", 1024, "mit", "masked images, Merged-38M"),

@@ -161,6 +161,21 @@ def test_moco_loads_its_query_encoder_and_nothing_else(moco_checkpoint, tmp_path
     assert (b.dim, b.preprocessing.resize, b.preprocessing.interpolation) == (2048, 256, "bilinear")
 
 
+def test_vicreg_is_a_resnet_50_that_was_saved_without_its_classifier(moco_checkpoint, tmp_path):
+    state = moco_checkpoint.encoder.state_dict()
+    assert not any(key.startswith("fc.") for key in state)
+    torch.save(state, tmp_path / "resnet50.pth")
+    b = backbones.load("vicreg-rn50", weights=tmp_path / "resnet50.pth")
+    with torch.no_grad():
+        x = images(64)
+        assert torch.allclose(b(x), moco_checkpoint.encoder(x), atol=1e-5)
+    assert (b.dim, b.preprocessing.resize, b.preprocessing.interpolation) == (2048, 256, "bilinear")
+    state.pop("layer3.2.bn1.weight")
+    torch.save(state, tmp_path / "odd.pth")
+    with pytest.raises(UserError, match=r"missing layer3\.2\.bn1\.weight"):
+        backbones.load("vicreg-rn50", weights=tmp_path / "odd.pth")
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
