@@ -18,8 +18,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from probe import losses
 from probe.core import scaling
-from probe.errors import UserError
+from probe.errors import UserError, nearest
 from probe.evaluation.summary import LabelledSplit
 from probe.heads import fitted
 from probe.probing import exact
@@ -126,13 +127,19 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _loss(name: str, params: dict[str, Any]) -> LossChoice:
-    """A method by its name, or as it is written in a recipe: `mr2(lam=0.01)`."""
-    if "(" not in name:
-        return LossChoice(name, params)
-    from probe.recipe import grammar
+    """A loss by its name, or as it is written in a recipe: `mr2(lam=0.01)`."""
+    content = {"name": name, **params}
+    if "(" in name:
+        from probe.recipe import grammar
 
-    content = grammar.understood({"name": name, **params})
-    return LossChoice(content.pop("name"), content)
+        content = grammar.understood(content)
+    name = content.pop("name")
+    if not losses.is_known(name):
+        raise UserError(
+            f'"{name}" is not a loss, and this fits one{nearest(name, losses.names())}; methods around a loss, '
+            "such as jtt or drw, are for `probe run`"
+        )
+    return LossChoice(name, content)
 
 
 def fit(

@@ -123,3 +123,11 @@ def test_groups_that_do_not_hold_every_class_once_are_refused(groups, says):
     test = SimpleNamespace(X=X, y=y, class_names=("ant", "bee", "cat"))
     with pytest.raises(UserError, match=says):
         probe.evaluate(ProbeClassifier().fit(X, y), test, groups=groups)
+
+
+@pytest.mark.parametrize("name", ["jtt", "drw(ldam)", "sam", "crt", "bcl"])
+def test_a_method_that_is_more_than_a_loss_is_refused_by_its_name(name):
+    X, y = np.random.default_rng(0).normal(size=(60, 8)), np.arange(60) % 3
+    plain = name.partition("(")[0]
+    with pytest.raises(UserError, match=rf'"{plain}" is not a loss.*are for `probe run`'):
+        ProbeClassifier(name).fit(X, y)
