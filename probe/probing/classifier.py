@@ -136,8 +136,8 @@ def _loss(name: str, params: dict[str, Any]) -> LossChoice:
     name = content.pop("name")
     if not losses.is_known(name):
         raise UserError(
-            f'"{name}" is not a loss, and this fits one{nearest(name, losses.names())}; methods around a loss, '
-            "such as jtt or drw, are for `probe run`"
+            f'"{name}" is not a loss, and this fits one{nearest(name, losses.names())}; '
+            "methods around a loss, such as jtt or drw, are for `probe run`"
         )
     return LossChoice(name, content)
 
