@@ -51,12 +51,13 @@ class Url:
 
     url: str
     checksum: str = ""  # "md5:a04e12f8"
+    name: str = ""  # that the file is kept under; default: its own, where nobody else's can have it
 
     def __str__(self) -> str:
         return self.url
 
     def fetch(self) -> Path:
-        return download(self.url, self.checksum)
+        return download(self.url, self.checksum, self.name)
 
 
 @dataclass(frozen=True)
@@ -155,12 +156,12 @@ def verify(path: Path, checksum: str) -> None:
         )
 
 
-def download(url: str, checksum: str = "") -> Path:
+def download(url: str, checksum: str = "", name: str = "") -> Path:
     """The file behind `url`, kept in torch's own checkpoint folder; checked before it gets its name there."""
     home = os.environ.get("TORCH_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "torch")
     folder = reading.expanded(Path(home, "hub", "checkpoints"), "set TORCH_HOME")
     hub.check_secure(url)
-    final = folder / (Path(urlsplit(url).path).name or "weights")
+    final = folder / (name or Path(urlsplit(url).path).name or "weights")
     if final.is_file():
         verify(final, checksum)
         return final

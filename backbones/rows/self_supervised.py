@@ -53,7 +53,7 @@ def _vicreg(name: str, file: str, sha256: str, linear: float) -> Spec:
         name,
         "timm",
         "resnet50",
-        Url(f"https://dl.fbaipublicfiles.com/vicreg/{file}", f"sha256:{sha256}"),
+        Url(f"https://dl.fbaipublicfiles.com/vicreg/{file}", f"sha256:{sha256}", f"vicreg-{file}"),
         taps={"pooled": 2048},
         size=224,
         licence="cc-by-nc-4.0",

@@ -20,7 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from probe import losses
 from probe.core import scaling
-from probe.errors import UserError, nearest
+from probe.errors import UserError
 from probe.evaluation.summary import LabelledSplit
 from probe.heads import fitted
 from probe.probing import exact
@@ -136,7 +136,7 @@ def _loss(name: str, params: dict[str, Any]) -> LossChoice:
     name = content.pop("name")
     if not losses.is_known(name):
         raise UserError(
-            f'"{name}" is not a loss, and this fits one{nearest(name, losses.names())}; '
+            f'"{name}" is not a loss, and this fits one (see probe.losses.names()); '
             "methods around a loss, such as jtt or drw, are for `probe run`"
         )
     return LossChoice(name, content)

@@ -24,7 +24,7 @@ from probe.losses.spec import HELD_OUT_FREQUENCY
 from probe.probing import grouped, robust
 from probe.probing.crossfit import PLAIN, effective_frequency
 from probe.probing.problem import Fit, ProbeProblem, take_rows
-from probe.probing.select_l2 import LogisticPath, select_l2
+from probe.probing.select_l2 import ROUGH, LogisticPath, select_l2
 from probe.probing.selection import Selector
 from probe.probing.settings import ExactSolver, LossChoice, LossSettings, SolverSettings
 from probe.solve import logistic, ridge
@@ -85,7 +85,15 @@ def _lbfgs(
     near = path.solved.get(record["l2"])
     solution, loss = solved(problem, method, l2=record["l2"], tol=solver.tol, init=near)
     record |= {"objective": solution.objective, "iterations": solution.iterations, "status": solution.status}
-    return Fit(linear_head(problem, solution), record, loss)
+    return Fit(linear_head(problem, solution), record, loss, remarks=_unsolved(solution))
+
+
+def _unsolved(solution: LinearSolution) -> tuple[str, ...]:
+    """A remark where the solver ended far from what it can certify elsewhere."""
+    excess = solution.gap / max(abs(solution.objective), 1e-300)
+    if solution.converged or excess <= ROUGH**2:
+        return ()
+    return (f"the solver ended early ({solution.status}): its objective may be {excess:.0%} above the best",)
 
 
 def solved(

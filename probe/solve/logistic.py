@@ -286,7 +286,11 @@ class LogisticSolver:
         """On the line through the two nearest solutions in log l2, if they are near; else the nearest one.
         Solutions under another adjustment count where they are nearer than all of this one's."""
         if init is not None:
-            return self.basis.to_rotated(init.weight[self.present], init.bias[self.present])
+            # a class that it had no sample of: as unlikely as the rarest that it knew
+            bias = init.bias[self.present]
+            seen = bias > ABSENT_BIAS / 2
+            rarest = torch.where(seen, bias, torch.inf).amin().nan_to_num(posinf=0.0)
+            return self.basis.to_rotated(init.weight[self.present], torch.where(seen, bias, rarest))
         here = math.log(l2)
         both = (self._known, self._related)
         known = [sorted(some, key=lambda known: abs(known[0] - here))[:2] for some in both]

@@ -164,14 +164,29 @@ def test_probes_that_are_mostly_wrong_do_not_count_wrong_labels():
     assert "wrong labels: the probe is too often wrong itself to tell" in format.look_first_totals(block)
 
 
-def test_a_class_that_probes_never_believe_in_accuses_nobody():
+@pytest.mark.parametrize("counts", [(700, 100, 100, 100), (450, 50)])
+def test_a_large_class_alone_does_not_make_probes_sure(counts):
+    """Noise: every image is taken for the largest class, which is most of them."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(len(counts)), counts)
+    prior = np.array(counts) / len(y)
+    p = outputs.softmax(np.log(prior) + 0.1 * rng.normal(size=(len(y), len(counts))))
+    said = Crossfitted.empty(y, len(counts))
+    said.keep(0, np.arange(len(y)), p)
+    assert (said.predicted == y).mean() > suspects.SURE
+    assert np.isnan(suspects.find(said).expected).all()
+
+
+def test_a_class_that_probes_never_believe_in_accuses_nobody(monkeypatch):
+    monkeypatch.setattr(suspects, "SURE", 0.0)
     y = np.array([0] * 30 + [1])
     found = suspects.find(binary(y, np.array([0.6] * 29 + [0.2, 0.01])))
     assert found.expected[0] == 0
 
 
-def test_a_core_that_one_image_in_thirty_reaches_stands_for_nobody():
+def test_a_core_that_one_image_in_thirty_reaches_stands_for_nobody(monkeypatch):
     """Class 1 is believed in once, and an image of class 0 is taken for it."""
+    monkeypatch.setattr(suspects, "SURE", 0.0)
     y = np.repeat([0, 1], [300, 30])
     own = np.array([0.999] * 299 + [0.01] + [0.9] + [0.4] * 29)
     assert suspects.find(binary(y, own)).expected[0] == 0
