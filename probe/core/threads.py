@@ -25,8 +25,24 @@ if TYPE_CHECKING:
 
 SMALL_PRODUCT = 50_000_000  # multiply-adds of one pass, some milliseconds of one core
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "200000 100000": two cores' worth; "max 100000": no limit
+STAT = Path("/proc/stat")  # what each core has done, in ticks
+GLANCE, LOOK_BACK = 0.1, 30.0  # seconds that cores are watched for: fewer are noise, more are history
 LOAD_MEMORY = 60.0  # seconds over which the system averages its load, by an exponential
+
+
+def _idle() -> float | None:
+    """Seconds that the cores of this process have been idle, together; None where the system does not say."""
+    with suppress(OSError, AttributeError, ValueError, IndexError):
+        mine = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        rows = [line.split() for line in STAT.read_text().splitlines() if line.startswith("cpu")]
+        ticks = [int(row[4]) + int(row[5]) for row in rows if row[0] in mine]  # idle, and waiting for a disk
+        if len(ticks) == len(mine):
+            return sum(ticks) / os.sysconf("SC_CLK_TCK")
+    return None
+
+
 _begun = time.monotonic(), time.process_time()
+_begun_idle = _idle()
 
 
 def usable() -> int:
@@ -70,10 +86,28 @@ def free_cores() -> int:
     with suppress(OSError, ValueError):
         quota, period = QUOTA.read_text().split()
         cores = min(cores, max(1, int(quota) // int(period)))
-    busy = 0.0
-    with suppress(OSError, AttributeError):
-        busy = os.getloadavg()[0] - own_load()  # of the last minute: what runs or waits for a core
-    return max(1, round(cores - max(0.0, busy)))
+    return max(1, round(cores - max(0.0, _others())))
+
+
+def _others() -> float:
+    """Cores' worth of work that others do: since this module was loaded, if that is a moment ago, else now.
+
+    The load average is asked where nothing else is known: for a minute it still counts what has ended, such
+    as the command before this one.
+    """
+    at, own, idle = *_begun, _begun_idle
+    if not GLANCE <= time.monotonic() - at <= LOOK_BACK:
+        at, own, idle = time.monotonic(), time.process_time(), _idle()
+        if idle is not None:
+            time.sleep(GLANCE)
+    now = _idle()
+    if idle is None or now is None:
+        with suppress(OSError, AttributeError):
+            return os.getloadavg()[0] - own_load()
+        return 0.0
+    elapsed = time.monotonic() - at
+    busy = len(os.sched_getaffinity(0)) * elapsed - (now - idle)
+    return (busy - (time.process_time() - own)) / elapsed
 
 
 def own_load() -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -25,6 +27,7 @@ def machine(monkeypatch, tmp_path):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores), raising=False)
         monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
         monkeypatch.setattr(threads, "own_load", lambda: own)
+        monkeypatch.setattr(threads, "STAT", tmp_path / "none")
         (tmp_path / "cpu.max").write_text(quota)
         monkeypatch.setattr(threads, "QUOTA", tmp_path / "cpu.max")
 
@@ -103,6 +106,64 @@ def test_a_failure_gives_threads_back(busy):
     with pytest.raises(ValueError, match=r"^it$"), threads.free_threads():
         raise ValueError("it")
     assert torch.get_num_threads() == 2
+
+
+@pytest.fixture
+def cores(monkeypatch, tmp_path):
+    """Four cores of which some have idled since; the load average knows nothing of it."""
+
+    def made(idle, elapsed=10.0, own=0.0):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4), raising=False)
+        monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 0.0, 0.0))
+        monkeypatch.setattr(threads, "QUOTA", tmp_path / "none")
+        ticks = os.sysconf("SC_CLK_TCK")
+        rows = [
+            f"cpu{core} 0 0 0 {1000 + int(share * elapsed * ticks)} 0 0" for core, share in enumerate(idle)
+        ]
+        stat = tmp_path / "stat"
+        stat.write_text("cpu 1 2 3 4 5\n" + "\n".join([*rows, "cpu4 0 0 0 99999999 0 0", "intr 1"]))
+        monkeypatch.setattr(threads, "STAT", stat)
+        monkeypatch.setattr(threads, "_begun_idle", 4 * 1000 / ticks)
+        now = time.monotonic(), time.process_time()
+        monkeypatch.setattr(threads, "_begun", (now[0] - elapsed, now[1] - own * elapsed))
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("idle", "own", "free"),
+    [
+        ((1, 1, 1, 1), 0.0, 4),  # whatever the load average still remembers
+        ((0, 1, 1, 1), 1.0, 4),  # this process's own work
+        ((0, 0, 1, 1), 0.0, 2),
+        ((0, 0, 0.1, 1), 1.0, 2),
+        ((0, 0, 0, 0), 0.0, 1),
+    ],
+)
+def test_what_others_have_left_idle_is_free(cores, idle, own, free):
+    cores(idle, own=own)
+    assert threads.free_cores() == free
+
+
+def test_what_was_long_ago_does_not_count(cores, monkeypatch):
+    """An hour of idling, and now no core idles: the cores are watched for a moment."""
+    cores((1, 1, 1, 1), elapsed=3600.0)
+    began = time.monotonic()
+    assert threads.free_cores() == 1
+    assert time.monotonic() - began < 5 * threads.GLANCE
+
+
+def test_a_busy_process_is_seen_in_a_moment(monkeypatch):
+    """On this very machine: one that computes takes a core away."""
+    monkeypatch.setattr(threads, "QUOTA", threads.Path("none"))
+    monkeypatch.setattr(threads, "_begun", (time.monotonic() - 3600, 0.0))
+    if threads._idle() is None:
+        pytest.skip("this system does not say what its cores do")
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        time.sleep(0.3)
+        found = max(threads._others() for _ in range(5))
+        other.kill()
+    assert found > 0.5
 
 
 def test_own_load_follows_the_systems_average(machine, monkeypatch):
