@@ -53,6 +53,7 @@ PARTS = (
 FIRST = 2  # seeds of everything, before the rest
 FOLDERS = {"pets": "Oxford-IIIT Pets", "cifar100": "CIFAR-100"}  # data that is not in the package
 COUNTED = "many/medium/few"
+NAMED = 1.0  # points of gain on Hard from which on a dot has its method's name in the figure
 HEADINGS = (
     "part", "study", "data", "backbone", "method", "selection", "seeds", "classes", "accuracy",
     "gain", "low", "high", "low_alone", "high_alone", "p", "p_holm", "verdict",
@@ -259,7 +260,8 @@ def forecasts(lines: Sequence[Line]) -> list[list[Any]]:
 
 def figure(published: Iterable[Mapping[str, str]]) -> Chart:
     """Gain on Hard (Few, in a long tail) against change overall, from the lines of all tables: a dot for each
-    method, selection and data set, each interval by itself, because the tables have the corrected ones."""
+    method, selection and data set, each interval by itself, because the tables have the corrected ones. Dots
+    around zero, where nothing happens, have no names."""
     columns = {
         "data": "data", "method": "method", "selection": "chosen for",
         "overall": "change overall, points", "left": "from", "right": "to",
@@ -279,12 +281,14 @@ def figure(published: Iterable[Mapping[str, str]]) -> Chart:
     y = {"field": "hard", "type": "quantitative", "title": "gain on Hard (Few, in a long tail), points"}
     below = {"orient": "bottom", "columns": 1, "labelLimit": 600}
     colour = {"field": "data", "type": "nominal", "title": "", "legend": below}
-    shape = {"field": "method", "type": "nominal", "title": "method"}
+    named = {"condition": {"test": f"abs(datum.hard) >= {NAMED}", "field": "method"}, "value": ""}
     filled = {"condition": {"test": "datum.selection === 'budget'", "value": 0}, "value": 1}
     zero = {"type": "rule", "strokeDash": [3, 3]}
     grey = {"color": {"value": "#8a919d"}}
     rule = {"type": "rule", "opacity": 0.25}
-    dot = {"x": x, "y": y, "shape": shape, "fill": {**colour, "legend": None}, "fillOpacity": filled}
+    plain = {**colour, "legend": None}
+    dot = {"x": x, "y": y, "stroke": plain, "fill": plain, "fillOpacity": filled}
+    beside = {"type": "text", "align": "left", "dx": 7, "dy": -7, "fontSize": 11}
     spec = {
         "height": 380,
         "encoding": {"color": colour},
@@ -293,7 +297,8 @@ def figure(published: Iterable[Mapping[str, str]]) -> Chart:
             {"mark": zero, "encoding": {"x": {"datum": 0}, **grey}},
             {"mark": rule, "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}},
             {"mark": rule, "encoding": {"y": y, "x": {**x, "field": "left"}, "x2": {"field": "right"}}},
-            {"mark": {"type": "point", "size": 60}, "encoding": dot},
+            {"mark": {"type": "point", "size": 60, "strokeWidth": 1.5}, "encoding": dot},
+            {"mark": beside, "encoding": {"x": x, "y": y, "text": named}},
         ],
     }
     title = "Gain on Hard against change overall (hollow: chosen for Hard within a budget)"
