@@ -78,7 +78,7 @@ def _lbfgs(
 ) -> Fit:
     if problem.groups is not None and losses.info(method.name).groups:
         solution, record, loss = grouped.fit(problem, method, solver, holdout)
-        return Fit(linear_head(problem, solution), record, loss)
+        return Fit(linear_head(problem, solution), record, loss, remarks=_unsolved(solution))
     method = with_frequency(problem, method, solver, holdout)
     path = LogisticPath(problem, lambda rows: problem.loss(method, rows))
     record = select_l2(problem, solver, holdout, path)
