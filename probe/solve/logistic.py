@@ -31,10 +31,13 @@ from probe.core.threads import free_threads
 from probe.errors import UserError
 from probe.solve import cost, devices
 from probe.solve.basis import Basis
+from probe.solve.certificate import Outcome
+from probe.solve.class_blocks import block_size
 from probe.solve.counted_classes import checked, present_classes, restricted, without_absent
 from probe.solve.inputs import FeatureRows, as_l2s, as_labels, as_weights
-from probe.solve.lbfgs import LbfgsResult, Memory, minimise
+from probe.solve.lbfgs import Memory
 from probe.solve.objective import BlockCrossEntropy, Evaluator, Resident, Streamed
+from probe.solve.schedule import Schedule
 from probe.solve.solution import ABSENT_BIAS, LinearSolution
 
 __all__ = ["Basis", "LinearSolution", "LogisticSolver", "fit", "path"]
@@ -200,7 +203,6 @@ class LogisticSolver:
     ) -> list[LinearSolution]:
         """Some values in one pass."""
         values = as_l2s(l2s)
-        l2 = torch.tensor(values, dtype=torch.float64, device=self.basis.home)
         fast = self._evaluator(len(values))
         if isinstance(fast, Streamed) and init is None and not (self._known or self._related):
             self._learn_from_some(max(values))
@@ -208,36 +210,40 @@ class LogisticSolver:
         memory = self._memory.map(lambda t: t[-1:].expand(len(values), -1, -1))
         # half of it in float32, so that the judge, who sees float64, has nothing left to do in most cases
         goal = tol if fast.dtype == torch.float64 else max(tol, FLOAT32_TOL) / 2
-        spent = [0] * len(values)
-        stages: list[tuple[Evaluator, float]] = [(fast, goal), (self._judge, tol)]
+        schedule = Schedule(
+            fast,
+            self._judge,
+            self.basis.spectrum,
+            values,
+            self._block_size(len(values)),
+            max_iter,
+            memory,
+            cost.gap_watch(),
+        )
         work = self.features.share.most * self.basis.rank * len(self.present)
-        for evaluator, target in stages if judged else stages[:1]:
-            with free_threads(work), devices.tf32(self.basis.tf32):
-                outcomes, memory = minimise(
-                    evaluator,
-                    self.basis.spectrum,
-                    theta,
-                    l2,
-                    tol=target,
-                    max_iter=max_iter - max(spent),
-                    memory=memory,
-                    watch=cost.gap_watch(),
-                )
-            theta = torch.stack([o.theta for o in outcomes])
-            spent = [n + o.iterations for n, o in zip(spent, outcomes, strict=True)]
-        self._memory = memory
+        with free_threads(work), devices.tf32(self.basis.tf32):
+            outcomes = schedule.solve(theta, goal, tol if judged else None)
+        self._memory = schedule.memory
         solved = [(math.log(v), o.theta.to(fast.dtype)) for v, o in zip(values, outcomes, strict=True)]
         self._known = [*self._known, *solved][-REMEMBERED:]
-        return [self._solution(v, o, n) for v, o, n in zip(values, outcomes, spent, strict=True)]
+        return [self._solution(v, o) for v, o in zip(values, outcomes, strict=True)]
 
     def _block(self, falling: Sequence[float]) -> int:
         close = all(a < CLOSE * b for a, b in itertools.pairwise(falling))
         return 1 if close or (self.basis.device.type == "cpu" and self._resident(1)) else SHARED
 
-    def _resident(self, heads: int) -> bool:
+    def _spare(self, heads: int) -> int:
+        """Numbers that may be in memory beside rows and logits; below 0: these do not fit."""
         columns = self.basis.rank + LOGIT_COPIES * heads * len(self.present)
-        bytes_needed = self.features.share.most * columns * self.basis.dtype.itemsize
-        return self.basis.device == self.basis.home and bytes_needed <= self.basis.budget
+        return self.basis.budget // self.basis.dtype.itemsize - self.features.share.most * columns
+
+    def _resident(self, heads: int) -> bool:
+        return self.basis.device == self.basis.home and self._spare(heads) >= 0
+
+    def _block_size(self, heads: int) -> int:
+        classes = len(self.present)
+        spare = max(0, self._spare(heads)) // (classes * (self.basis.rank + 1))
+        return block_size(self.features.shape[0], classes, spare)
 
     def _evaluator(self, heads: int) -> Evaluator:
         if self._resident(heads):
@@ -307,7 +313,7 @@ class LogisticSolver:
                 return theta + share * (other - theta)
         return theta
 
-    def _solution(self, l2: float, outcome: LbfgsResult, iterations: int) -> LinearSolution:
+    def _solution(self, l2: float, outcome: Outcome) -> LinearSolution:
         inner, free = self.basis.from_rotated(outcome.theta)
         weight = inner.new_zeros(self.num_classes, inner.shape[1])
         bias = free.new_full((self.num_classes,), ABSENT_BIAS)
@@ -315,7 +321,14 @@ class LogisticSolver:
         bias[self.present] = free - free.mean()
         weight, bias = (t.to(self.features.dtype).to(self.features.device) for t in (weight, bias))
         return LinearSolution(
-            weight, bias, l2, outcome.value, outcome.gap, iterations, outcome.status, self.basis.device
+            weight,
+            bias,
+            l2,
+            outcome.value,
+            outcome.gap,
+            outcome.iterations,
+            outcome.status,
+            self.basis.device,
         )
 
 

@@ -58,6 +58,11 @@ class BlockCrossEntropy:
     def __call__(self, z: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """For B x K x n logits of rows from `start` on: the B sums of losses, df/dz (B x K x n), and the
         curvature sum_i v a² p (1 - p) of every class (B x K)."""
+        losses, residual, curvature = self.by_row(z, start)
+        return exact_sum(losses, (1, 2)), residual, exact_sum(curvature, 2)
+
+    def by_row(self, z: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Losses (B x 1 x n), df/dz and curvature v a² p (1 - p) (both B x K x n), nothing summed."""
         part = slice(start, start + z.shape[2])
         y = self.targets[part].expand(len(z), 1, -1)
         if self.scale is not None:
@@ -82,7 +87,19 @@ class BlockCrossEntropy:
         if self.weight is not None:
             for term in (losses, residual, curvature):
                 term *= self.weight[part]
-        return exact_sum(losses, (1, 2)), residual, exact_sum(curvature, 2)
+        return losses, residual, curvature
+
+    def probabilities(self, z: Tensor) -> tuple[Tensor, Tensor | None]:
+        """For K x N logits of one problem: p (K x N), and v a² (N; None: all 1). They make d²f/dz²."""
+        z = z if self.scale is None else z * self.scale
+        if self.shift is not None:
+            z = z + (self.shift[:, None] if self.shift.ndim == 1 else self.shift[self.targets].T)
+        p = (z - z.amax(dim=0)).clamp_min_(self.floor).exp_()
+        p /= p.sum(dim=0)
+        bend = None if self.scale is None else self.scale.square()
+        if self.weight is not None:
+            bend = self.weight if bend is None else bend * self.weight
+        return p, bend
 
 
 @dataclass
@@ -159,6 +176,10 @@ class Resident:
         b, k, r = theta.shape
         return (theta.reshape(b * k, r) @ self.rows.T).view(b, k, -1)
 
+    def hessian(self, logits: Tensor, l2: float) -> Hessian:
+        """d²f where one problem's logits (K x N) are these."""
+        return Hessian(self.rows, *self.loss.probabilities(logits), l2, self.share)
+
     def _point(self, theta: Tensor, logits: Tensor, l2: Tensor) -> Point:
         sums, residual, curvature = self.loss(logits)
         return self.finish(theta, logits, l2, self.share.total(sums)[0], residual, curvature)
@@ -171,6 +192,33 @@ class Resident:
         backward, curvature = self.share.total((residual.flatten(0, 1) @ self.rows).view_as(theta), curvature)
         gradient += backward
         return Point(theta, sums + amount, gradient, curvature, logits)
+
+
+@dataclass(frozen=True)
+class Hessian:
+    """d²f of one problem whose rows are in memory."""
+
+    rows: Tensor  # N x (r + 1)
+    p: Tensor  # K x N, probabilities
+    bend: Tensor | None  # N, v a²; None: all 1
+    l2: float
+    share: RowShare
+
+    def __call__(self, direction: Tensor) -> Tensor:
+        """Its product with a direction (K x (r + 1)): as much work as a gradient."""
+        z = direction @ self.rows.T
+        own = (self.p * z).sum(dim=0)
+        z = z.sub_(own).mul_(self.p)
+        if self.bend is not None:
+            z *= self.bend
+        bent, amount = self.share.total(z @ self.rows)[0], self.l2 * direction
+        amount[:, -1] = 0
+        return bent + amount
+
+    def by_row(self) -> Tensor:
+        """K x N: how much each row bends each class, v a² p (1 - p)."""
+        bends = self.p * (1 - self.p)
+        return bends if self.bend is None else bends * self.bend
 
 
 class _LogitLine:

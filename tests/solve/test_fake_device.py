@@ -16,7 +16,7 @@ from probe import losses
 from probe.core.adjustment import ClassAdjustment
 from probe.core.class_stats import ClassStats
 from probe.core.row_share import RowShare
-from probe.solve import devices, knn, lbfgs, logistic
+from probe.solve import certificate, devices, knn, lbfgs, logistic
 from probe.solve.basis import Basis
 from probe.solve.inputs import FeatureRows
 from probe.solve.objective import BlockCrossEntropy, Resident, Streamed
@@ -41,9 +41,9 @@ EXACT = [name for name in losses.names() if losses.info(name).frozen == "exact"]
 def fake(monkeypatch):
     """Numbers that decide are answered here: one step, then solved."""
     rounds = iter(range(10**6))
-    monkeypatch.setattr(lbfgs, "holds", lambda condition: next(rounds) % 2 == 1)
-    monkeypatch.setattr(lbfgs, "_status", lambda solved, stuck, last: _words(len(solved), next(rounds)))
-    monkeypatch.setattr(lbfgs, "number", lambda t: 0.0)
+    monkeypatch.setattr(certificate, "holds", lambda condition: next(rounds) % 2 == 1)
+    monkeypatch.setattr(certificate, "status", lambda solved, stuck, last: _words(len(solved), next(rounds)))
+    monkeypatch.setattr(certificate, "number", lambda t: 1.0)
     monkeypatch.setattr(Basis, "_check", lambda self, product: None)
     monkeypatch.setattr(FeatureRows, "refuse_non_finite", lambda self: None)
     monkeypatch.setattr(knn, "holds", lambda condition: False)

@@ -1,0 +1,98 @@
+"""Which optimiser works when.
+
+Rows that are streamed: L-BFGS to the end. Rows in memory: L-BFGS until the optimum is near, because its
+iterations cost least and bear any start, then Newton's method, whose blocks of rows are dear to make and then
+shorten what is left to a third or less. In the end float64 judges every solution, and finishes it if need be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from probe.solve import newton
+from probe.solve.certificate import Outcome
+from probe.solve.lbfgs import Memory, minimise
+from probe.solve.objective import Evaluator, Resident
+
+NEAR = 1e-2  # relative gap from which on Newton's method may take over
+GRACE = 6  # iterations that L-BFGS may go on for: what making the blocks costs
+
+
+@dataclass
+class Schedule:
+    """B problems that differ in l2, to be solved by `fast` and judged by `judge`."""
+
+    fast: Evaluator
+    judge: Evaluator
+    spectrum: Tensor  # r
+    l2s: Sequence[float]  # B
+    size: int  # rows of Newton's blocks; 0: no Newton
+    max_iter: int
+    memory: Memory
+    watch: Callable[[float, float], object] | None = None
+
+    def solve(self, theta: Tensor, goal: float, tol: float | None) -> list[Outcome]:
+        """From B x K x (r + 1) to relative gaps of `goal` by `fast`, and `tol` by the judge (None: none)."""
+        found = [Outcome(one, 0.0, math.inf, 0, "") for one in theta]
+        in_memory = isinstance(self.fast, Resident) and self.size > 0
+        if in_memory:
+            found = self._lbfgs(self.fast, found, max(goal, NEAR), self.max_iter)
+            found = self._lbfgs(self.fast, found, goal, GRACE)
+            found = self._newton(self.fast, found, goal)
+        else:
+            found = self._lbfgs(self.fast, found, goal, self.max_iter)
+        if tol is None:
+            return found
+        unjudged = [replace(one, gap=math.inf) for one in found]
+        if in_memory:
+            return self._newton(self.judge, unjudged, tol)
+        return self._lbfgs(self.judge, unjudged, tol, self.max_iter)
+
+    def _lbfgs(self, evaluator: Evaluator, found: list[Outcome], tol: float, most: int) -> list[Outcome]:
+        """All problems together, unless none has anything left to do."""
+        if all(one.gap <= tol * one.value for one in found):
+            return found
+        left = self.max_iter - max(one.iterations for one in found)
+        theta = torch.stack([one.theta for one in found])
+        ended, self.memory = minimise(
+            evaluator,
+            self.spectrum,
+            theta,
+            torch.tensor(self.l2s, dtype=torch.float64, device=theta.device),
+            tol=tol,
+            max_iter=min(most, left),
+            memory=self.memory,
+            watch=self.watch,
+        )
+        return [_after(before, now) for before, now in zip(found, ended, strict=True)]
+
+    def _newton(self, evaluator: Evaluator, found: list[Outcome], tol: float) -> list[Outcome]:
+        """Each problem that has something left to do by itself."""
+        assert isinstance(self.fast, Resident)
+        ended = []
+        for one, l2 in zip(found, self.l2s, strict=True):
+            if one.gap > tol * one.value:
+                left = self.max_iter - one.iterations
+                now = newton.finish(
+                    evaluator,
+                    self.fast,
+                    self.spectrum,
+                    one.theta,
+                    l2,
+                    size=self.size,
+                    tol=tol,
+                    max_iter=left,
+                    watch=self.watch,
+                )
+                one = _after(one, now)
+            ended.append(one)
+        return ended
+
+
+def _after(before: Outcome, now: Outcome) -> Outcome:
+    return replace(now, iterations=before.iterations + now.iterations)
