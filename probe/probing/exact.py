@@ -7,6 +7,7 @@ kept is fitted to all rows, the holdout included.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -82,10 +83,15 @@ def _lbfgs(
     method = with_frequency(problem, method, solver, holdout)
     path = LogisticPath(problem, lambda rows: problem.loss(method, rows))
     record = select_l2(problem, solver, holdout, path)
-    near = path.solved.get(record["l2"])
-    solution, loss = solved(problem, method, l2=record["l2"], tol=solver.tol, init=near)
+    l2 = record["l2"]
+    known = problem.solved.setdefault(repr((method.name, method.params, solver.tol)), {})
+    if l2 not in known:
+        near = min(known, key=lambda other: abs(math.log(other / l2)), default=None)
+        init = path.solved.get(l2) if near is None else known[near][0]
+        known[l2] = solved(problem, method, l2=l2, tol=solver.tol, init=init)
+    solution, loss = known[l2]
     record |= {"objective": solution.objective, "iterations": solution.iterations, "status": solution.status}
-    return Fit(linear_head(problem, solution), record, loss, remarks=_unsolved(solution))
+    return Fit(linear_head(problem, solution), record, loss, None, _unsolved(solution), solution)
 
 
 def _unsolved(solution: LinearSolution) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from probe.heads.fitted import FittedHead
 from probe.losses.base import Loss
 from probe.probing.settings import LossSettings
 from probe.solve.basis import Basis
+from probe.solve.solution import LinearSolution
 
 if TYPE_CHECKING:
     from probe.data.attribute import SampleGroups
@@ -120,6 +121,11 @@ class ProbeProblem:
         made.__dict__.update({name: getattr(self, name) for name in ("X", "test_rows", "basis")})
         return made
 
+    @cached_property
+    def solved(self) -> dict[str, dict[float, tuple[LinearSolution, Loss]]]:
+        """Heads of all rows, by method and l2: seeds differ in what validates, and often choose the same."""
+        return {}
+
     @property
     def head_scaling(self) -> Scaling:
         """From what the backbones give to what a head sees, as it is saved with the head."""
@@ -215,3 +221,4 @@ class Fit:
     loss: Loss | None = None  # the loss that was minimised, with its margins and remarks
     first: FittedHead | None = None  # what a second stage started from, where that is a head
     remarks: tuple[str, ...] = ()  # what a reader of its numbers must know, one line each
+    solution: LinearSolution | None = None  # where others of the same features may begin

@@ -78,7 +78,7 @@ def _by_crossfitting(e: Experiment) -> tuple[dict[str, list[int]], Crossfitted]:
         fit = plain.fits[0]
     else:  # compared with a training; classes are ranked by the frozen features all the same
         fit = exact.fit(problem, crossfit.PLAIN, exact.exactly(e.recipe.solver), e.holdouts[0])
-    held_out = crossfit.held_out_probabilities(problem, fit.record["l2"])
+    held_out = crossfit.held_out_probabilities(problem, fit.record["l2"], fit.solution)
     said = Crossfitted.empty(problem.labels, problem.num_classes)
     found = ranked.crossfit(problem.labels, problem.num_classes, held_out, keep=said.keep)
     return ranked.thirds(*found), said

@@ -22,8 +22,8 @@ from probe.solve.certificate import hessian_diagonal, sum_zero
 from probe.solve.objective import Hessian
 
 MOST = 256  # rows of a block
-FRACTION = 40  # and one in so many of all rows, at most: a product with the blocks is then part of a pass
-OVERLAP = 4  # times that a row may stand in blocks, on average
+FRACTION = 25  # and one in so many of all rows, at most: a product with the blocks is then part of a pass
+OVERLAP = 8  # times that a row may stand in blocks, on average
 AT_ONCE = 2**24  # numbers of the blocks that are made at once
 
 

@@ -70,11 +70,13 @@ def minimise(
     max_iter: int,
     memory: Memory,
     watch: Callable[[float, float], object] | None = None,
+    give_up: Callable[[float], bool] | None = None,
 ) -> tuple[list[Outcome], Memory]:
     """Solve the B problems of `l2` from `theta` (B x K x (r + 1)); `spectrum` are the basis's r variances.
 
     A problem is solved when its certified gap is at most `tol` of its value. The memory returned holds all B
-    problems and can be passed on. `watch` is told the largest relative gap of an iteration, and `tol`.
+    problems and can be passed on. `watch` is told the largest relative gap of an iteration, and `tol`;
+    `give_up` is told it too, and says whether this shall be the last one.
     """
     dtype, share = evaluator.dtype, evaluator.share
     (theta,) = share.agreed(theta - theta.mean(dim=1, keepdim=True))
@@ -88,9 +90,11 @@ def minimise(
     for iteration in range(max_iter + 1):
         diagonal = hessian_diagonal(point.curvature, spectrum, l2)
         value, left = share.agreed(point.value, gap(point, diagonal, l2))
-        words = certificate.status(left <= tol * value, progress.note(value, left), iteration == max_iter)
+        ratio = certificate.number((left / value).max())
+        last = iteration == max_iter or (give_up is not None and give_up(ratio))
+        words = certificate.status(left <= tol * value, progress.note(value, left), last)
         if watch is not None:
-            watch(certificate.number((left / value).max()), tol)
+            watch(ratio, tol)
         for i, word in enumerate(words):
             if word:
                 row = alive[i]

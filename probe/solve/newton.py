@@ -27,8 +27,9 @@ STALL = 2  # steps without measurable progress, after which precision is exhaust
 # A step is solved until an iteration gains no more than a share of their mean: half the root of the relative
 # gap, as long as that is neither too much to be worth a step nor below what float32 can tell.
 LOOSEST, TIGHTEST = 0.25, 1e-4
+INNER = 60  # iterations of a step, at most: more is rounding
 SPARE = 0.3  # of the tolerance: what the quadratic model may leave of it
-MOVED = 0.15  # relative change of the classes' curvature from which on blocks are made anew
+MOVED = 0.3  # relative change of the classes' curvature from which on blocks are made anew
 
 
 def finish(
@@ -98,7 +99,7 @@ def _newton_step(
     step, left = torch.zeros_like(gradient), -gradient
     direction = blocks.solve(left)
     size, gained = _inner(left, direction, hessian), 0.0
-    for iteration in range(1, most + 1):
+    for iteration in range(1, min(INNER, most) + 1):
         bent = hessian(direction)
         bend = _inner(direction, bent, hessian)
         if not (bend > 0 and size > 0):  # rounding has used up what the gradient says

@@ -1,8 +1,9 @@
 """Which optimiser works when.
 
 Rows that are streamed: L-BFGS to the end. Rows in memory: L-BFGS until the optimum is near, because its
-iterations cost least and bear any start, then Newton's method, whose blocks of rows are dear to make and then
-shorten what is left to a third or less. In the end float64 judges every solution, and finishes it if need be.
+iterations cost least and bear any start, and on to the end where it is quick, as along a path; else Newton's
+method, whose blocks of rows are dear to make and then shorten what is left to a third or less. In the end
+float64 judges every solution, and finishes it if need be.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from probe.solve.certificate import Outcome
 from probe.solve.lbfgs import Memory, minimise
 from probe.solve.objective import Evaluator, Resident
 
-NEAR = 1e-2  # relative gap from which on Newton's method may take over
-GRACE = 6  # iterations that L-BFGS may go on for: what making the blocks costs
+NEAR = 0.1  # relative gap from which on Newton's method may take over
+GRACE = 6  # iterations of L-BFGS from there on, after which its pace is known
+WORTH = 40  # iterations left at that pace, from which on Newton's method takes less time
 
 
 @dataclass
@@ -41,22 +43,25 @@ class Schedule:
         found = [Outcome(one, 0.0, math.inf, 0, "") for one in theta]
         in_memory = isinstance(self.fast, Resident) and self.size > 0
         if in_memory:
-            found = self._lbfgs(self.fast, found, max(goal, NEAR), self.max_iter)
-            found = self._lbfgs(self.fast, found, goal, GRACE)
+            found = self._lbfgs(self.fast, found, goal, _Pace(goal).slow)
             found = self._newton(self.fast, found, goal)
         else:
-            found = self._lbfgs(self.fast, found, goal, self.max_iter)
+            found = self._lbfgs(self.fast, found, goal)
         if tol is None:
             return found
         unjudged = [replace(one, gap=math.inf) for one in found]
         if in_memory:
             return self._newton(self.judge, unjudged, tol)
-        return self._lbfgs(self.judge, unjudged, tol, self.max_iter)
+        return self._lbfgs(self.judge, unjudged, tol)
 
-    def _lbfgs(self, evaluator: Evaluator, found: list[Outcome], tol: float, most: int) -> list[Outcome]:
-        """All problems together, unless none has anything left to do."""
-        if all(one.gap <= tol * one.value for one in found):
-            return found
+    def _lbfgs(
+        self,
+        evaluator: Evaluator,
+        found: list[Outcome],
+        tol: float,
+        give_up: Callable[[float], bool] | None = None,
+    ) -> list[Outcome]:
+        """All problems together."""
         left = self.max_iter - max(one.iterations for one in found)
         theta = torch.stack([one.theta for one in found])
         ended, self.memory = minimise(
@@ -65,18 +70,19 @@ class Schedule:
             theta,
             torch.tensor(self.l2s, dtype=torch.float64, device=theta.device),
             tol=tol,
-            max_iter=min(most, left),
+            max_iter=left,
             memory=self.memory,
             watch=self.watch,
+            give_up=give_up,
         )
         return [_after(before, now) for before, now in zip(found, ended, strict=True)]
 
     def _newton(self, evaluator: Evaluator, found: list[Outcome], tol: float) -> list[Outcome]:
-        """Each problem that has something left to do by itself."""
+        """Each problem that has something left to do, and that rounding has not ended, by itself."""
         assert isinstance(self.fast, Resident)
         ended = []
         for one, l2 in zip(found, self.l2s, strict=True):
-            if one.gap > tol * one.value:
+            if one.gap > tol * one.value and not (one.status == "stalled" and evaluator is self.fast):
                 left = self.max_iter - one.iterations
                 now = newton.finish(
                     evaluator,
@@ -92,6 +98,24 @@ class Schedule:
                 one = _after(one, now)
             ended.append(one)
         return ended
+
+
+class _Pace:
+    """Of L-BFGS near the optimum, by the relative gaps of its iterations."""
+
+    def __init__(self, goal: float) -> None:
+        self.goal, self.best = goal, [math.inf]  # and the least gap so far, of each iteration
+
+    def slow(self, ratio: float) -> bool:
+        """Would it take long to the goal?"""
+        if ratio > NEAR and len(self.best) == 1:
+            return False
+        self.best.append(min(ratio, self.best[-1]))
+        done = len(self.best) - 2
+        if done < GRACE or self.best[-1] <= self.goal or self.goal == 0:
+            return False
+        pace = math.log(self.best[1] / self.best[-1]) / done
+        return math.log(self.best[-1] / self.goal) > WORTH * pace
 
 
 def _after(before: Outcome, now: Outcome) -> Outcome:
