@@ -24,7 +24,7 @@ import io
 import math
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ HEADINGS = (
     "gain", "low", "high", "low_alone", "high_alone", "p", "p_holm", "verdict",
     "comparisons", "seconds", "run",
 )  # fmt: skip
+SIGN_HEADINGS = ("study", "data", "sign", "classes", "rank_correlation_with_error")
 LEFT = ("part", "study", "rows", "why")
 
 
@@ -156,9 +157,8 @@ class Evidence:
                 lines[planned.row.name] = _line(study, planned, found)
         return lines, missing
 
-    def gather(self, parts: Iterable[str]) -> tuple[list[Line], list[tuple[str, str, int, str]]]:
-        """All studies, first with few seeds, then with all of their table; the most seeds of a row count."""
-        chosen = [study for part in parts for study in studies(part)]
+    def gather(self, chosen: Sequence[Study]) -> tuple[list[Line], list[tuple[str, str, int, str]]]:
+        """Studies, first with few seeds, then with all of their table; the most seeds of a row count."""
         lines: dict[str, Line] = {}
         missing: dict[str, dict[str, str]] = {}
         for seeds in (FIRST, None):
@@ -306,7 +306,11 @@ def figure(published: Iterable[Mapping[str, str]]) -> Chart:
 
 
 def write(
-    lines: Sequence[Line], left: Sequence[Sequence[Any]], parts: Collection[str], results: Path, picture: Path
+    lines: Sequence[Line],
+    left: Sequence[Sequence[Any]],
+    chosen: Sequence[Study],
+    results: Path,
+    picture: Path,
 ) -> None:
     """The files of the report, each whole or not at all; what others found of other parts stays."""
     tables: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {}
@@ -318,8 +322,15 @@ def write(
         tables[part] = (HEADINGS, [*kept, *(row for line in own for row in line.cells(number))])
     found = forecasts(lines)
     if found:
-        tables["forecast"] = (("study", "data", "sign", "classes", "rank_correlation_with_error"), found)
-    elsewhere = [list(row.values()) for row in _read(results / "left-out.csv") if row["part"] not in parts]
+        now = {row[0] for row in found}
+        others = [list(row.values()) for row in _read(results / "forecast.csv") if row["study"] not in now]
+        tables["forecast"] = (SIGN_HEADINGS, [*others, *found])
+    asked = {(study.part, study.name) for study in chosen}
+    elsewhere = [
+        list(row.values())
+        for row in _read(results / "left-out.csv")
+        if (row["part"], row["study"]) not in asked
+    ]
     tables["left-out"] = (LEFT, [*elsewhere, *left])
     results.mkdir(parents=True, exist_ok=True)
     for name, (headings, rows) in tables.items():
@@ -345,6 +356,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for name, title in FOLDERS.items():
         parser.add_argument(f"--{name}", metavar="FOLDER", help=f"a local copy of {title}")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts; default: all")
+    parser.add_argument("--studies", nargs="+", metavar="NAME", help="and of them these, in this order")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after so many")
     parser.add_argument("--work", type=Path, default=Path("runs/evidence"), help="where runs are kept")
     parser.add_argument("--cache", type=Path, help="where features are kept; default: the usual place")
@@ -353,6 +365,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     given = parser.parse_args(argv)
     if not given.minutes >= 0:
         parser.error(f"--minutes {given.minutes:g}: give 0 (only write the files) or more")
+    given.chosen = [study for part in given.only for study in studies(part)]
+    known = dict.fromkeys(study.name for study in given.chosen)
+    for name in given.studies or ():
+        if name not in known:
+            parser.error(f"--studies {name}: known are {', '.join(known)}")
+    if given.studies:
+        given.chosen = [study for name in given.studies for study in given.chosen if study.name == name]
     for name in FOLDERS:
         folder = getattr(given, name)
         if folder is not None and not Path(folder).is_dir():
@@ -364,11 +383,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _arguments(argv)
     folders = {name: getattr(given, name) for name in FOLDERS}
     evidence = Evidence(folders, given.cache, given.work, time.monotonic() + 60 * given.minutes)
-    lines, left = evidence.gather(given.only)
+    lines, left = evidence.gather(given.chosen)
     if not lines:
         print("nothing has been run yet, so nothing is written; left out:", file=sys.stderr)
     else:
-        write(lines, left, given.only, given.results, given.figure)
+        write(lines, left, given.chosen, given.results, given.figure)
         print(f"{len(lines)} rows written to {given.results} and {given.figure}")
     for part, study, count, why in left:
         print(f"left out: {part} {study}, {count} rows: {why}")

@@ -26,8 +26,8 @@ from probe.solve.objective import Evaluator, Hessian, Point, Resident, dot
 STALL = 2  # steps without measurable progress, after which precision is exhausted
 # A step is solved until an iteration gains no more than a share of their mean: half the root of the relative
 # gap, as long as that is neither too much to be worth a step nor below what float32 can tell.
-LOOSEST, TIGHTEST = 0.25, 1e-4
-INNER = 60  # iterations of a step, at most: more is rounding
+LOOSEST, TIGHTEST = 0.25, 1e-2
+INNER = 40  # iterations of a step, at most: more is rounding
 SPARE = 0.3  # of the tolerance: what the quadratic model may leave of it
 MOVED = 0.3  # relative change of the classes' curvature from which on blocks are made anew
 

@@ -1,0 +1,160 @@
+"""Newton's method near the optimum: its Hessian, the blocks that precondition it, and when it takes over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from probe.core.adjustment import ClassAdjustment
+from probe.core.row_share import RowShare
+from probe.solve import class_blocks, logistic, schedule
+from probe.solve.basis import Basis
+from probe.solve.class_blocks import ClassBlocks, block_size
+from probe.solve.objective import BlockCrossEntropy, Resident
+from tests.support.solver_problems import blobs
+
+K, DIM, L2 = 4, 6, 0.7
+SCALE = torch.tensor([0.6, 1.3, 0.9, 1.2])
+SHIFT = torch.tensor([[0.0, 0.5, -1.0, 0.2]]).expand(K, K) + torch.eye(K)
+ADJUSTMENTS = {
+    "plain": ClassAdjustment(),
+    "scale": ClassAdjustment(scale=SCALE),
+    "shift": ClassAdjustment(shift=SHIFT[0]),
+    "shift by label": ClassAdjustment(shift=SHIFT),
+    "weight": ClassAdjustment(weight=SCALE),
+    "all": ClassAdjustment(scale=SCALE, shift=SHIFT, weight=SCALE.flip(0)),
+}
+ROWS = {"balanced": {"n": 60}, "long tail": {"counts": [40, 12, 6, 2]}}
+
+
+def resident(adjustment=None, rows="balanced", weighted=True):
+    X, y = blobs(dim=DIM, **ROWS[rows])
+    basis = Basis(X)
+    weight = torch.linspace(0.2, 2, len(y), dtype=torch.float64) if weighted else None
+    loss = BlockCrossEntropy(y, adjustment or ClassAdjustment(), weight, torch.float64)
+    return Resident(basis.rotated(basis.features), loss, RowShare(len(y))), basis
+
+
+def somewhere(seed=0):
+    made = torch.randn(1, K, DIM + 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return made - made.mean(dim=1, keepdim=True)
+
+
+def hessian_at(evaluator, theta):
+    return evaluator.hessian(evaluator.logits(theta)[0], L2)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("adjustment", ADJUSTMENTS.values(), ids=ADJUSTMENTS)
+def test_the_hessian_is_the_derivative_of_the_gradient(adjustment, rows):
+    evaluator, _ = resident(adjustment, rows)
+    theta, direction, l2 = somewhere(), somewhere(1), torch.tensor([L2], dtype=torch.float64)
+    h = 1e-5
+    ahead, behind = (evaluator.at(theta + sign * h * direction, l2).gradient for sign in (1, -1))
+    torch.testing.assert_close(
+        hessian_at(evaluator, theta)(direction[0]), (ahead - behind)[0] / (2 * h), rtol=1e-6, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("adjustment", ADJUSTMENTS.values(), ids=ADJUSTMENTS)
+def test_what_rows_bend_adds_up_to_the_classes_curvature(adjustment):
+    evaluator, _ = resident(adjustment)
+    theta = somewhere()
+    by_row = hessian_at(evaluator, theta).by_row()
+    point = evaluator.at(theta, torch.tensor([L2], dtype=torch.float64))
+    torch.testing.assert_close(by_row.sum(dim=1), point.curvature[0])
+
+
+@pytest.mark.parametrize("size", [1, 7, 59])
+def test_blocks_are_the_inverse_that_they_say(size):
+    """Class by class, in NumPy: the heaviest rows as they are, all others as the shared diagonal."""
+    evaluator, basis = resident()
+    hessian = hessian_at(evaluator, somewhere())
+    variances = torch.cat([basis.spectrum, basis.spectrum.new_ones(1)])
+    g = somewhere(2)[0]
+    wanted = []
+    rows, spectrum = evaluator.rows.numpy(), variances.numpy()
+    for k, weights in enumerate(hessian.by_row().numpy()):
+        order = np.argsort(-weights)
+        others = weights[order[size:]].sum() * spectrum
+        others[:-1] += L2
+        inside = sum(weights[i] * np.outer(rows[i], rows[i]) for i in order[:size])
+        wanted.append(np.linalg.solve(np.diag(others) + inside, g[k].numpy()))
+    wanted = np.stack(wanted)
+    found = ClassBlocks.of(hessian, variances, size).solve(g)
+    np.testing.assert_allclose(found, wanted - wanted.mean(axis=0), rtol=1e-8, atol=1e-10)
+
+
+def test_blocks_are_made_a_few_classes_at_a_time(monkeypatch):
+    evaluator, basis = resident()
+    hessian, g = hessian_at(evaluator, somewhere()), somewhere(2)[0]
+    variances = torch.cat([basis.spectrum, basis.spectrum.new_ones(1)])
+    whole = ClassBlocks.of(hessian, variances, 9).solve(g)
+    monkeypatch.setattr(class_blocks, "AT_ONCE", 1)
+    torch.testing.assert_close(ClassBlocks.of(hessian, variances, 9).solve(g), whole)
+
+
+def test_blocks_never_need_more_memory_than_there_is():
+    assert block_size(10_000, 10, 3) == 3
+    assert block_size(1_000_000, 10, 10**9) == class_blocks.MOST
+    assert block_size(24, 4, 10**9) == 0  # so few rows that L-BFGS is as good
+    X, y = (t.repeat(40, *[1] * (t.ndim - 1)) for t in blobs(n=120, dim=6))
+    solver = logistic.LogisticSolver(X, y, 4, basis=Basis(X, budget=8 * len(X) * (6 + 5 * 4) + 8 * 4 * 7 * 5))
+    assert solver._block_size(1) == 5
+
+
+def hard(n=3000, dim=400, classes=60):
+    """Float32 rows whose directions differ much in size, as those of real features do."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(n) % classes
+    decay = torch.linspace(0, -4, dim).exp()
+    centres = torch.randn(classes, dim, generator=g)
+    return ((centres[y] + 6 * torch.randn(n, dim, generator=g)) * decay + 0.3).contiguous(), y
+
+
+def test_newton_ends_at_the_same_head_in_two_thirds_of_the_iterations_or_less(monkeypatch):
+    X, y = hard()
+    basis = Basis(X)
+    ours = logistic.fit(X, y, 60, l2=0.01, basis=basis)
+    monkeypatch.setattr(logistic, "block_size", lambda *_: 0)
+    plain = logistic.fit(X, y, 60, l2=0.01, basis=basis)
+    assert ours.converged
+    assert plain.converged
+    assert ours.objective == pytest.approx(plain.objective, rel=2e-7)
+    assert torch.equal(ours.logits(X).argmax(1), plain.logits(X).argmax(1))
+    assert 3 * ours.iterations <= 2 * plain.iterations
+
+
+@pytest.mark.parametrize("adjustment", ADJUSTMENTS.values(), ids=ADJUSTMENTS)
+def test_every_adjustment_is_solved_by_newton_as_without(adjustment, monkeypatch):
+    """Newton from the first iteration on, to the last digits of float64."""
+    X, y = blobs(n=120, dim=DIM)
+    weight = torch.linspace(0.2, 2, len(y), dtype=torch.float64)
+    given = {"l2": 0.02, "adjustment": adjustment, "sample_weight": weight, "tol": 1e-16}
+    monkeypatch.setattr(schedule, "NEAR", torch.inf)
+    monkeypatch.setattr(schedule, "GRACE", 0)
+    monkeypatch.setattr(schedule._Pace, "slow", lambda self, ratio: True)
+    ours = logistic.fit(X, y, K, **given)
+    monkeypatch.setattr(logistic, "block_size", lambda *_: 0)
+    plain = logistic.fit(X, y, K, **given)
+    torch.testing.assert_close(ours.weight, plain.weight, rtol=0, atol=1e-6)
+    assert ours.converged
+
+
+def test_lbfgs_goes_on_where_it_is_quick_and_stops_where_it_is_slow():
+    def ends(gaps):
+        pace = schedule._Pace(goal=1e-7)
+        return next((i for i, gap in enumerate(gaps) if pace.slow(gap)), None)
+
+    assert ends(10 * 0.3**i for i in range(40)) is None  # half a digit an iteration
+    assert ends(10 * 0.95**i for i in range(400)) == 90 + schedule.GRACE  # 0.1 after 90 of them
+    assert ends([10.0] * 50) is None  # not near yet
+    assert ends([0.05] * 50) == schedule.GRACE  # stuck
+
+
+def test_a_class_without_curvature_and_many_l2_at_once_are_solved():
+    X, y = blobs(n=400, dim=6, classes=4, spread=0.05)  # separable: almost no row is unsure
+    heads = logistic.path(X, y, 4, [1e-3, 1e-4, 1e-5], block=3, tol=1e-7)
+    assert all(head.converged for head in heads)
+    assert all(torch.equal(head.logits(X).argmax(1), y) for head in heads)
