@@ -28,8 +28,10 @@ SEEN_TOL = 1e-4
 def held_out_probabilities(
     problem: ProbeProblem, l2: float, near: LinearSolution | None = None
 ) -> FitPredict:
-    """`fit_predict` for `probe.evaluation.groups.crossfit`: the plain probe with this l2, begun at a head that
-    may have seen what is held out, where there is one."""
+    """`fit_predict` for `probe.evaluation.groups.crossfit`: the plain probe with this l2.
+
+    It begins at `near`, which may have seen what is held out.
+    """
     tol = ROUGH if near is None else SEEN_TOL
 
     def fit_predict(images: NDArray[np.int64], holdout: NDArray[np.int64]) -> NDArray[np.floating]:
