@@ -16,7 +16,7 @@ from probe import losses
 from probe.core.adjustment import ClassAdjustment
 from probe.core.class_stats import ClassStats
 from probe.core.row_share import RowShare
-from probe.solve import certificate, devices, knn, lbfgs, logistic
+from probe.solve import certificate, devices, knn, lbfgs, logistic, newton
 from probe.solve.basis import Basis
 from probe.solve.inputs import FeatureRows
 from probe.solve.objective import BlockCrossEntropy, Resident, Streamed
@@ -87,6 +87,24 @@ def test_evaluators_stay_on_the_device(fake, kind, adjustment, home):
     )
     assert outcomes[0].theta.device.type == "cuda"
     assert all(t.device.type == "cuda" for pair in memory.pairs for t in pair)
+
+
+@pytest.mark.parametrize("adjustment", ADJUSTMENTS.values(), ids=ADJUSTMENTS)
+def test_newton_and_its_blocks_stay_on_the_device(fake, adjustment):
+    basis = small_basis(torch.zeros(N, D))
+    targets = torch.zeros(N, dtype=torch.int64, device=GPU)
+    loss = BlockCrossEntropy(targets, adjustment, torch.ones(N, device=GPU), basis.dtype)
+    evaluator = Resident(basis.rotated(basis.features), loss, RowShare(N))
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(newton, "along", lambda *given: made.append(given) or given[1])
+        patch.setattr(certificate, "holds", lambda condition: False)
+        theta = torch.zeros(K, D + 1, dtype=basis.dtype, device=GPU)
+        outcome = newton.finish(
+            evaluator, evaluator, basis.spectrum, theta, 1.0, size=5, tol=0.1, max_iter=999
+        )
+    assert outcome.theta.device.type == "cuda"
+    assert {t.device.type for _, _, *tensors in made for t in tensors} == {"cuda"}
 
 
 @pytest.mark.parametrize("budget", [1 << 30, 0], ids=["resident", "streamed"])

@@ -25,6 +25,7 @@ from probe.probing.settings import ExactSolver, LossChoice
 from probe.probing.sharing import rows_shared
 from probe.probing.stage import StageSettings
 from probe.solve import basis, knn, logistic
+from probe.solve.class_blocks import ClassBlocks
 from probe.solve.inputs import FeatureRows
 from probe.solve.ridge import Ridge
 from probe.system.world import rank
@@ -74,6 +75,7 @@ def solver() -> dict[str, Tensor]:
     found |= heads("fewer than processes", logistic.fit(X[58:61], y[58:61], 4, l2=1.0, tol=EXACT))
     found |= heads("path", *logistic.path(stored(X), y, 4, l2s, tol=EXACT))
     found |= heads("shared path", *logistic.path(stored(X), y, 4, l2s, basis=small, block=3, tol=EXACT))
+    found["blocks"] = blocks(X, y)
     found |= heads("ridge", *Ridge(stored(X), y, 4, sample_weight=weight).path(l2s))
     found["scores"] = logistic.fit(X, y, 4, l2=1.0, tol=EXACT).logits(stored(X)).double()
     twice = torch.cat([X, X[:40]])
@@ -81,6 +83,19 @@ def solver() -> dict[str, Tensor]:
         votes = knn.votes(twice, torch.cat([y, y[:40]]), X[::3], num_classes=4, k=7, weighted=weighted)
         found[f"knn {weighted}"] = votes
     return found
+
+
+def blocks(X: Tensor, y: Tensor) -> Tensor:
+    """A preconditioned direction; rows of every process are among the heaviest."""
+    made = logistic.LogisticSolver(stored(X), y, 4, adjustment=MARGINS)
+    g = torch.Generator().manual_seed(0)
+    head, direction = (
+        made.basis.to_rotated(torch.randn(4, 6, generator=g), torch.randn(4, generator=g)) for _ in range(2)
+    )
+    fast = made._evaluator(1)
+    variances = torch.cat([made.basis.spectrum, made.basis.spectrum.new_ones(1)])
+    found = ClassBlocks.of(fast.hessian(fast.logits(head[None])[0], 0.5), variances, 40)
+    return made.basis.from_rotated(found.solve(direction))[0]
 
 
 def large_and_sampled() -> dict[str, Tensor]:
