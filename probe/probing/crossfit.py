@@ -19,10 +19,16 @@ RAREST = 1e-3  # the least effective frequency of a class: its logarithm must be
 
 
 # A head of all rows is a good start for a fold's, but it has seen what the fold holds out. f is l2-strongly
-# convex, so the solve ends within sqrt(2 tol f / l2) of the fold's own head: 1 % of its length where the
-# penalty is most of f, 3 % where it is a tenth. Probabilities of held-out images then differ by 1e-4 on
-# average from those of a solve that has begun at zero and ended at 1e-7, to either side alike.
-SEEN_TOL = 1e-4
+# convex: a solve to a gap of tol x f ends within sqrt(tol f / penalty) of the fold's own head, as a share of
+# its length. Where no tolerance that float32 knows brings that down to CLOSE, the start is zero.
+CLOSE = 0.02
+FINEST = 1e-6
+
+
+def _unseen_tol(near: LinearSolution) -> float:
+    """The tolerance at which nothing of a start is left that would show."""
+    penalty = near.l2 / 2 * near.weight.double().square().sum().item()
+    return CLOSE**2 * penalty / near.objective if near.objective > 0 else 0.0
 
 
 def held_out_probabilities(
@@ -30,9 +36,13 @@ def held_out_probabilities(
 ) -> FitPredict:
     """`fit_predict` for `probe.evaluation.groups.crossfit`: the plain probe with this l2.
 
-    It begins at `near`, which may have seen what is held out.
+    It begins at `near`, which may have seen what is held out, where that can be forgotten.
     """
-    tol = ROUGH if near is None else SEEN_TOL
+    tol = ROUGH
+    if near is not None:
+        tol = min(ROUGH, _unseen_tol(near))
+        if tol < FINEST:
+            near, tol = None, ROUGH
 
     def fit_predict(images: NDArray[np.int64], holdout: NDArray[np.int64]) -> NDArray[np.floating]:
         rows = problem.rows(images)

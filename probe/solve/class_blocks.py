@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from probe.core.row_share import RowShare
-from probe.solve.certificate import hessian_diagonal, sum_zero
+from probe.solve.certificate import LEAST_CURVATURE, hessian_diagonal, sum_zero
 from probe.solve.objective import Hessian
 
 MOST = 256  # rows of a block
@@ -42,7 +42,7 @@ class ClassBlocks:
         total = hessian.share.total(weights.sum(dim=1, dtype=torch.float64))[0]
         weight, rows = _heaviest(hessian.rows, weights, size, hessian.share)
         l2 = torch.tensor([hessian.l2], dtype=total.dtype, device=total.device)
-        others = (total - weight.sum(dim=1, dtype=torch.float64)).clamp_min(0)
+        others = torch.maximum(total - weight.sum(dim=1, dtype=torch.float64), LEAST_CURVATURE * total)
         diagonal = hessian_diagonal(others[None], spectrum, l2)[0]
         rows *= weight.sqrt().unsqueeze(-1)
         inner = torch.empty_like(weight).unsqueeze(-1).repeat(1, 1, weight.shape[1])
@@ -52,7 +52,10 @@ class ClassBlocks:
             whitened = rows[some] / diagonal[some].sqrt().unsqueeze(1)
             torch.bmm(whitened, whitened.mT, out=inner[some])
         inner.diagonal(dim1=1, dim2=2).add_(1)
-        return cls(diagonal, rows, torch.linalg.cholesky_ex(inner).L)
+        factor, failed = torch.linalg.cholesky_ex(inner)
+        good = (failed == 0).view(-1, 1, 1)  # where rounding spoilt a block, its class has the diagonal alone
+        identity = torch.eye(inner.shape[1], dtype=inner.dtype, device=inner.device)
+        return cls(diagonal, torch.where(good, rows, 0), torch.where(good, factor, identity))
 
     def solve(self, gradient: Tensor) -> Tensor:
         """The preconditioned gradient (K x (r + 1))."""

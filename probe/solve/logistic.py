@@ -243,7 +243,8 @@ class LogisticSolver:
     def _block_size(self, heads: int) -> int:
         classes = len(self.present)
         spare = max(0, self._spare(heads)) // (classes * (self.basis.rank + 1))
-        return block_size(self.features.shape[0], classes, spare)
+        counted = self.features.shape[0] if self.weight is None else int((self.weight > 0).sum())
+        return block_size(counted, classes, spare)
 
     def _evaluator(self, heads: int) -> Evaluator:
         if self._resident(heads):

@@ -179,7 +179,7 @@ class Resident:
 
     def hessian(self, logits: Tensor, l2: float) -> Hessian:
         """d²f where one problem's logits (K x N) are these."""
-        return Hessian(self.rows, *self.loss.probabilities(logits), l2, self.share)
+        return Hessian(self.rows, self.loss.targets, *self.loss.probabilities(logits), l2, self.share)
 
     def _point(self, theta: Tensor, logits: Tensor, l2: Tensor) -> Point:
         sums, residual, curvature = self.loss(logits)
@@ -200,6 +200,7 @@ class Hessian:
     """d²f of one problem whose rows are in memory."""
 
     rows: Tensor  # N x (r + 1)
+    targets: Tensor  # N
     p: Tensor  # K x N, probabilities
     bend: Tensor | None  # N, v a²; None: all 1
     l2: float
@@ -208,8 +209,10 @@ class Hessian:
     def __call__(self, direction: Tensor) -> Tensor:
         """Its product with a direction (K x (r + 1)): as much work as a gradient."""
         z = direction @ self.rows.T
-        own = (self.p * z).sum(dim=0)
-        z = z.sub_(own).mul_(self.p)
+        # against the row's own class, so that nothing cancels where p_y rounds to 1
+        z = z.sub_(z.gather(0, self.targets.unsqueeze(0)))
+        mean = (self.p * z).sum(dim=0)
+        z = z.sub_(mean).mul_(self.p)
         if self.bend is not None:
             z *= self.bend
         bent, amount = self.share.total(z @ self.rows)[0], self.l2 * direction
@@ -218,7 +221,9 @@ class Hessian:
 
     def by_row(self) -> Tensor:
         """K x N: how much each row bends each class, v a² p (1 - p)."""
-        bends = self.p * (1 - self.p)
+        y = self.targets.unsqueeze(0)
+        others = self.p.scatter(0, y, 0.0).sum(dim=0, keepdim=True)  # 1 - p_y, without cancellation
+        bends = (self.p * (1 - self.p)).scatter_(0, y, self.p.gather(0, y) * others)
         return bends if self.bend is None else bends * self.bend
 
 

@@ -22,6 +22,7 @@ from probe.solve.objective import Evaluator, Resident
 
 NEAR = 0.1  # relative gap from which on Newton's method may take over
 GRACE = 6  # iterations of L-BFGS from there on, after which its pace is known
+MOST = 150  # iterations of Newton's method, many more than it should need: L-BFGS goes on then
 WORTH = 40  # iterations left at that pace, from which on Newton's method takes less time
 
 
@@ -45,13 +46,18 @@ class Schedule:
         if in_memory:
             found = self._lbfgs(self.fast, found, goal, _Pace(goal).slow)
             found = self._newton(self.fast, found, goal)
+            if any(one.status == "iterations" for one in found):
+                found = self._lbfgs(self.fast, found, goal)
         else:
             found = self._lbfgs(self.fast, found, goal)
         if tol is None:
             return found
         unjudged = [replace(one, gap=math.inf) for one in found]
         if in_memory:
-            return self._newton(self.judge, unjudged, tol)
+            found = self._newton(self.judge, unjudged, tol)
+            if all(one.status == "converged" for one in found):
+                return found
+            unjudged = found
         return self._lbfgs(self.judge, unjudged, tol)
 
     def _lbfgs(
@@ -83,7 +89,7 @@ class Schedule:
         ended = []
         for one, l2 in zip(found, self.l2s, strict=True):
             if one.gap > tol * one.value and not (one.status == "stalled" and evaluator is self.fast):
-                left = self.max_iter - one.iterations
+                left = min(MOST, self.max_iter - one.iterations)
                 now = newton.finish(
                     evaluator,
                     self.fast,

@@ -77,7 +77,7 @@ def test_blocks_are_the_inverse_that_they_say(size):
     rows, spectrum = evaluator.rows.numpy(), variances.numpy()
     for k, weights in enumerate(hessian.by_row().numpy()):
         order = np.argsort(-weights)
-        others = weights[order[size:]].sum() * spectrum
+        others = max(weights[order[size:]].sum(), 1e-4 * weights.sum()) * spectrum
         others[:-1] += L2
         inside = sum(weights[i] * np.outer(rows[i], rows[i]) for i in order[:size])
         wanted.append(np.linalg.solve(np.diag(others) + inside, g[k].numpy()))
@@ -158,3 +158,44 @@ def test_a_class_without_curvature_and_many_l2_at_once_are_solved():
     heads = logistic.path(X, y, 4, [1e-3, 1e-4, 1e-5], block=3, tol=1e-7)
     assert all(head.converged for head in heads)
     assert all(torch.equal(head.logits(X).argmax(1), y) for head in heads)
+
+
+def crowded(counts, dim, spread, decay):
+    """Classes of very different size, in float32."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    centres = torch.randn(len(counts), dim, generator=g)
+    rows = centres[y] + spread * torch.randn(len(y), dim, generator=g)
+    return rows * torch.linspace(0, -decay, dim).exp(), y
+
+
+def test_rows_that_are_sure_do_not_bend_by_rounding(monkeypatch):
+    """Rare classes with large weights: where p rounds to 1, p (z - mean) was rounding times the weight."""
+    counts = [1, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 1000]
+    X, y = crowded(counts, dim=400, spread=6, decay=6)
+    weight = len(y) / (len(counts) * torch.tensor(counts, dtype=torch.float32))
+    given = {"l2": 1e-4, "adjustment": ClassAdjustment(weight=weight), "basis": Basis(X)}
+    ours = logistic.fit(X, y, len(counts), **given)
+    monkeypatch.setattr(logistic, "block_size", lambda *_: 0)
+    plain = logistic.fit(X, y, len(counts), **given)
+    assert ours.converged
+    assert ours.objective == pytest.approx(plain.objective, rel=2e-7)
+    assert ours.iterations <= plain.iterations + schedule.MOST
+
+
+def test_blocks_that_hold_every_row_that_counts_leave_a_diagonal():
+    g = torch.Generator().manual_seed(3)
+    X = torch.randn(5000, 30, generator=g).double() * torch.linspace(0, -8, 30).exp()
+    y = torch.randint(0, 5, (5000,), generator=g)
+    weight = torch.zeros(5000)
+    weight[:400] = 1
+    heads = logistic.path(X, y, 5, [1e-2, 1e-5, 1e-8], sample_weight=weight, tol=1e-7)
+    assert all(head.converged for head in heads)
+
+
+def test_where_newton_takes_too_long_lbfgs_goes_on(monkeypatch):
+    X, y = hard()
+    basis = Basis(X)
+    monkeypatch.setattr(schedule, "MOST", 3)
+    head = logistic.fit(X, y, 60, l2=0.01, basis=basis)
+    assert head.converged
