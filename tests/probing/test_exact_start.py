@@ -70,7 +70,7 @@ def test_a_fold_begun_at_a_head_that_has_seen_it_knows_nothing_of_it(kind):
     given, l2 = noise(kind)
     none = np.array([], dtype=np.int64)
     whole = exact.fit(given, LossChoice("erm"), ExactSolver(l2=l2), none).solution
-    assert (whole.logits(given.X).argmax(1).numpy() == given.y).mean() > 0.9
+    assert (whole.logits(given.X).argmax(1).numpy() == given.y).mean() > 0.7
     k = given.num_classes
     correct, _ = groups.crossfit(given.y, k, crossfit.held_out_probabilities(given, l2, whole))
     chance = np.sqrt(k - 1) / k / np.sqrt(len(given.y))  # one standard error
