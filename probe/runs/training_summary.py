@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from probe.evaluation import metrics, predictions
 from probe.evaluation.summary import EvaluationSet, MethodOutcome, overall_gain
 from probe.report.text import format
-from probe.train.lr_search import DIVERGED
+from probe.train.lr_search import DIVERGED, LEAST
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,9 +74,9 @@ def _harm(gain: dict[str, Any] | None, before: str, fits: Sequence[Fit]) -> list
 
 
 def _search(fits: Sequence[Fit]) -> list[str]:
-    """Rates that diverged; that a rate does harm for a few steps is usual, and needs no remark."""
+    """Rates that diverged, or do harm of whatever size; that one does for a few steps needs no remark."""
     why = {fit.record["search"]["why"] for fit in fits if "search" in fit.record}
-    return [f"learning rate: {DIVERGED}"] if DIVERGED in why else []
+    return [f"learning rate: {reason}" for reason in (DIVERGED, LEAST) if reason in why]
 
 
 def _experts(fits: Sequence[Fit]) -> list[str]:

@@ -37,6 +37,7 @@ SHORTEST, LONGEST = 8, 150  # steps of a trial
 WARMUP = 0.1  # part of a trial
 SAFER = 1 / 3  # of the smallest rate, where every one does harm
 DIVERGED = "every rate diverged, so a smaller one is used"
+LEAST = "every rate made the held-out rows worse, and smaller ones more; the one that did least is used"
 TEMPERATURES = torch.logspace(-2, 1, 61)  # that logits are multiplied by
 
 
@@ -134,6 +135,10 @@ def choose(start: Tensor, ends: Mapping[float, Tensor | None]) -> tuple[float, s
         return harmless[0], "the default does no harm" if first else "the largest tried that does no harm"
     if all(end is None for end in ends.values()):
         return SAFER * min(ends), DIVERGED
+    tried = {rate: float(end.mean()) for rate, end in ends.items() if end is not None}
+    least = min(tried, key=lambda rate: (tried[rate], rate))
+    if least > min(ends):  # a loss far from its own optimum ends nearest to it with the largest steps
+        return least, LEAST
     return SAFER * min(ends), "every rate made the held-out rows worse, so a smaller one is used"
 
 

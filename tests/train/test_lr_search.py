@@ -184,6 +184,16 @@ def test_where_every_rate_does_harm_or_diverges_a_smaller_one_is_taken():
     assert choose(start, dict.fromkeys(RATES)) == (rate, "every rate diverged, so a smaller one is used")
 
 
+def test_where_smaller_rates_do_more_harm_the_one_that_did_least_is_taken():
+    """As `mr2-early` on pets: every step pulled far, and small ones never arrived."""
+    start = losses(1.0, 1.0, 1.1, 0.9)
+    ends = {3e-4: start + 0.2, 1e-4: start + 0.5, 3e-5: start + 2}
+    assert choose(start, ends) == (3e-4, lr_search.LEAST)
+    assert choose(start, {**ends, 3e-4: None}) == (1e-4, lr_search.LEAST)
+    falling = dict(zip(ends, reversed(ends.values()), strict=True))
+    assert choose(start, falling)[0] < min(falling)
+
+
 def test_being_surer_without_being_better_counts_for_nothing():
     z = torch.randn(200, K, generator=torch.Generator().manual_seed(0))
     y = torch.randint(K, (200,), generator=torch.Generator().manual_seed(1))
