@@ -277,21 +277,27 @@ def figure(published: Iterable[Mapping[str, str]]) -> Chart:
         for about, dot in dots.items()
         if dot.keys() & {"hard", "few"}
     ]
-    x = {"field": "overall", "type": "quantitative", "title": "change overall, points"}
-    y = {"field": "hard", "type": "quantitative", "title": "gain on Hard (Few, in a long tail), points"}
+    ends = [_around(row[at] for row in rows) for at in (3, 6)]  # of the dots: an interval may be endless
+    x, y = (
+        {"field": field, "type": "quantitative", "title": title, "scale": {"domain": end, "nice": False}}
+        for field, title, end in (
+            ("overall", "change overall, points", ends[0]),
+            ("hard", "gain on Hard (Few, in a long tail), points", ends[1]),
+        )
+    )
     below = {"orient": "bottom", "columns": 1, "labelLimit": 600}
-    colour = {"field": "data", "type": "nominal", "title": "", "legend": below}
     named = {"condition": {"test": f"abs(datum.hard) >= {NAMED}", "field": "method"}, "value": ""}
     filled = {"condition": {"test": "datum.selection === 'budget'", "value": 0}, "value": 1}
     zero = {"type": "rule", "strokeDash": [3, 3]}
     grey = {"color": {"value": "#8a919d"}}
-    rule = {"type": "rule", "opacity": 0.25}
-    plain = {**colour, "legend": None}
-    dot = {"x": x, "y": y, "stroke": plain, "fill": plain, "fillOpacity": filled}
+    rule = {"type": "rule", "opacity": 0.25, "clip": True}
+    plain = {"field": "data", "type": "nominal", "legend": None}
+    shape = {**plain, "title": "", "legend": below}
+    dot = {"x": x, "y": y, "stroke": plain, "fill": plain, "fillOpacity": filled, "shape": shape}
     beside = {"type": "text", "align": "left", "dx": 7, "dy": -7, "fontSize": 11}
     spec = {
         "height": 380,
-        "encoding": {"color": colour},
+        "encoding": {"color": plain},
         "layer": [
             {"mark": zero, "encoding": {"y": {"datum": 0}, **grey}},
             {"mark": zero, "encoding": {"x": {"datum": 0}, **grey}},
@@ -303,6 +309,13 @@ def figure(published: Iterable[Mapping[str, str]]) -> Chart:
     }
     title = "Gain on Hard against change overall (hollow: chosen for Hard within a budget)"
     return Chart("evidence", title, "", columns, rows, spec)
+
+
+def _around(values: Iterable[Any]) -> list[float]:
+    """A range that shows all of them and zero, with a twentieth of it to spare."""
+    known = [0.0, *(float(value) for value in values)]
+    spare = max(max(known) - min(known), 1.0) / 20
+    return [round(min(known) - spare, 2), round(max(known) + spare, 2)]
 
 
 def write(
