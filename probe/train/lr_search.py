@@ -4,9 +4,9 @@ A trial is the training in short: the same backbone, a head that has learnt noth
 and a whole schedule (warm-up, cosine to 0) in half as many steps. It is judged by the cross-entropy of the
 held-out rows at the best temperature, since a head that only changed its confidence has learnt nothing. A
 rate that leaves them no worse than they were, up to one standard error of the paired difference, is taken;
-where it does harm, a third of it is tried next; where all do, and smaller ones more, the one that did least is
-taken. Else trials do not rank rates: short ones favour small rates, with
-which whole trainings end lower (docs/results.md). Test images are never used.
+where it does harm, a third of it is tried next; where all do harm, and smaller rates more, the one that did
+least is taken. Else trials do not rank rates: short ones favour small rates, with which whole trainings end
+lower (docs/results.md). Test images are never used.
 """
 
 from __future__ import annotations
