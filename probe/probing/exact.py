@@ -91,7 +91,7 @@ def _lbfgs(
         known[l2] = solved(problem, method, l2=l2, tol=solver.tol, init=init)
     solution, loss = known[l2]
     record |= {"objective": solution.objective, "iterations": solution.iterations, "status": solution.status}
-    return Fit(linear_head(problem, solution), record, loss, None, _unsolved(solution), solution)
+    return Fit(linear_head(problem, solution), record, loss, remarks=_unsolved(solution), solution=solution)
 
 
 def _unsolved(solution: LinearSolution) -> tuple[str, ...]:

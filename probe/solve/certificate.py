@@ -29,7 +29,7 @@ class Outcome:
     value: float
     gap: float  # certified: value - optimum is not more
     iterations: int  # each with one product of the features forward and one backward
-    status: str  # "converged" | "stalled" (no measurable progress left) | "iterations" (limit reached)
+    status: str  # "converged" | "stalled" (no measurable progress left) | "iterations" (limit, or given up)
 
     @classmethod
     def of(cls, point: Point, which: int, left: Tensor, iterations: int, status: str) -> Outcome:
