@@ -70,9 +70,10 @@ def separability(features: Rows, labels: Labels, num_classes: int) -> Floats:
     mean = centres(features, labels, num_classes)
     whiten = _inverse_root(shrunk_covariance(features.astype(np.float64) - mean[labels]))
     centre = np.nan_to_num(mean) @ whiten
+    directions = whiten @ centre.T  # D x K
     variance = np.zeros((num_classes, num_classes))  # [i, j]: of class i along mu_i - mu_j
     for k, rows in by_class(features, labels):
-        projected = rows @ whiten @ centre.T  # n_k x K
+        projected = rows @ directions  # n_k x K
         variance[k] = (projected[:, [k]] - projected).var(axis=0)
     norm2 = (centre**2).sum(axis=1)
     distance = np.maximum(norm2[:, None] + norm2 - 2 * centre @ centre.T, 0)  # |mu_i - mu_j|^2
