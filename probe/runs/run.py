@@ -44,6 +44,7 @@ from probe.runs.inputs import RunInputs, gather, load_data
 from probe.runs.posing import pose
 from probe.runs.reference import ERM, PROBE, SAME, TrainedRun
 from probe.runs.strategy import Strategy, choose, solve
+from probe.system.allocator import keep_freed_memory
 from probe.system.safe_text import printable
 from probe.system.world import rank as rank_of_process
 
@@ -85,6 +86,7 @@ def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) 
     """
     strategy = choose(recipe)
     check(strategy)
+    keep_freed_memory()  # for the next solve, or step
     with nullcontext() if recipe.trains else rows_shared(), watching.shown():
         return _run(strategy, cache, out)
 
