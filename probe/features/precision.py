@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from probe.core import bfloat16
 from probe.errors import UserError, nearest
 
 FULL = "float32"
@@ -24,16 +25,10 @@ def ingredient(precision: str) -> str | None:
 def available(device: torch.device) -> tuple[str, ...]:
     """The precisions that a device computes in with units made for them, the best one first."""
     if device.type == "cpu":
-        return ("bfloat16", FULL) if _cpu_has_bfloat16() else (FULL,)
-    if device.type == "cuda":  # before Ampere, bfloat16 is emulated, and slower than float32
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-        return ("bfloat16", "float16", FULL) if native else ("float16", FULL)
+        return ("bfloat16", FULL) if bfloat16.is_native(device) else (FULL,)
+    if device.type == "cuda":
+        return ("bfloat16", "float16", FULL) if bfloat16.is_native(device) else ("float16", FULL)
     return ("float16", "bfloat16", FULL) if device.type == "mps" else ("bfloat16", "float16", FULL)
-
-
-def _cpu_has_bfloat16() -> bool:
-    """AMX or AVX512-BF16; without them a product in bfloat16 is slower than in float32."""
-    return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
 
 
 def best(device: torch.device) -> str:

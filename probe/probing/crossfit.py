@@ -11,7 +11,7 @@ from probe.evaluation.groups import FitPredict
 from probe.probing.problem import ProbeProblem, take_rows
 from probe.probing.select_l2 import ROUGH, LogisticPath, select_l2
 from probe.probing.settings import LossChoice, SolverSettings
-from probe.solve.logistic import LogisticSolver
+from probe.solve.logistic import SAME_HEAD, LogisticSolver
 from probe.solve.solution import LinearSolution
 
 PLAIN = LossChoice("erm")
@@ -40,7 +40,7 @@ def held_out_probabilities(
     """
     tol = ROUGH
     if near is not None:
-        tol = min(ROUGH, _unseen_tol(near))
+        tol = min(SAME_HEAD, _unseen_tol(near))
         if tol < FINEST:
             near, tol = None, ROUGH
 

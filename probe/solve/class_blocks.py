@@ -7,7 +7,7 @@ every class alike. Near the optimum a class is bent by few rows, its own difficu
 like it: the m rows with the largest w_ik enter the block as they are (U_k, m x (r + 1), each times the root
 of its weight), the curvature of all others by the diagonal D_k, and Woodbury's identity inverts the sum:
 
-    (D + U^T U)^-1 = D^-1 - D^-1 U^T (1 + U D^-1 U^T)^-1 U D^-1
+    (D + U^T U)^-1 = D^-1/2 (1 - V^T (1 + V V^T)^-1 V) D^-1/2,    V = U D^-1/2
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from probe.solve.objective import Hessian
 MOST = 256  # rows of a block
 FRACTION = 25  # and one in so many of all rows, at most: a product with the blocks is then part of a pass
 OVERLAP = 8  # times that a row may stand in blocks, on average
-AT_ONCE = 2**24  # numbers of the blocks that are made at once
 
 
 @dataclass(frozen=True)
 class ClassBlocks:
-    """The inverse of D + U^T U for every class, to be multiplied with."""
+    """The inverse of D + U^T U for every class, to be multiplied with; V = U D^-1/2."""
 
-    diagonal: Tensor  # K x (r + 1), D
-    rows: Tensor  # K x m x (r + 1), U
-    factor: Tensor  # K x m x m, the Cholesky factor of 1 + U D^-1 U^T
+    root: Tensor  # K x (r + 1), D^-1/2
+    rows: Tensor  # K x m x (r + 1), V
+    inner: Tensor  # K x m x m, (1 + V V^T)^-1
 
     @classmethod
     def of(cls, hessian: Hessian, spectrum: Tensor, size: int) -> ClassBlocks:
@@ -43,26 +42,21 @@ class ClassBlocks:
         weight, rows = _heaviest(hessian.rows, weights, size, hessian.share)
         l2 = torch.tensor([hessian.l2], dtype=total.dtype, device=total.device)
         others = torch.maximum(total - weight.sum(dim=1, dtype=torch.float64), LEAST_CURVATURE * total)
-        diagonal = hessian_diagonal(others[None], spectrum, l2)[0]
+        root = hessian_diagonal(others[None], spectrum, l2)[0].rsqrt()
         rows *= weight.sqrt().unsqueeze(-1)
-        inner = torch.empty_like(weight).unsqueeze(-1).repeat(1, 1, weight.shape[1])
-        step = max(1, AT_ONCE // rows[0].numel())
-        for start in range(0, len(rows), step):
-            some = slice(start, start + step)
-            whitened = rows[some] / diagonal[some].sqrt().unsqueeze(1)
-            torch.bmm(whitened, whitened.mT, out=inner[some])
+        rows *= root.unsqueeze(1)
+        inner = torch.bmm(rows, rows.mT)
         inner.diagonal(dim1=1, dim2=2).add_(1)
         factor, failed = torch.linalg.cholesky_ex(inner)
         good = (failed == 0).view(-1, 1, 1)  # where rounding spoilt a block, its class has the diagonal alone
-        identity = torch.eye(inner.shape[1], dtype=inner.dtype, device=inner.device)
-        return cls(diagonal, torch.where(good, rows, 0), torch.where(good, factor, identity))
+        return cls(root, rows, torch.where(good, torch.cholesky_inverse(factor), 0))
 
     def solve(self, gradient: Tensor) -> Tensor:
         """The preconditioned gradient (K x (r + 1))."""
-        q = gradient / self.diagonal
+        q = gradient * self.root
         inner = torch.bmm(q.unsqueeze(1), self.rows.mT)  # vectors on the left: many times faster on CPUs
-        inner = torch.cholesky_solve(inner.mT, self.factor)
-        return sum_zero(q - torch.bmm(inner.mT, self.rows).squeeze(1) / self.diagonal)
+        inner = torch.bmm(inner, self.inner)
+        return sum_zero(self.root * (q - torch.bmm(inner, self.rows).squeeze(1)))
 
 
 def block_size(rows: int, classes: int, most: int) -> int:

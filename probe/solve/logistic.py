@@ -26,10 +26,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from probe.core import bfloat16
 from probe.core.adjustment import ClassAdjustment
 from probe.core.threads import free_threads
 from probe.errors import UserError
-from probe.solve import cost, devices
+from probe.solve import certificate, cost, devices
 from probe.solve.basis import Basis
 from probe.solve.certificate import Outcome
 from probe.solve.class_blocks import block_size
@@ -46,6 +47,7 @@ TOL = 1e-7  # certified relative excess of the objective
 PATH_TOL = 1e-6  # along a path, where heads are compared by their validation scores
 MAX_ITER = 2000
 REMEMBERED = 32  # solutions kept to start others from
+SAME_HEAD = 1e-4  # tolerance from which on heads do not show by which way they were found
 FLOAT32_TOL = 1e-7  # what float32 passes can certify; below it, float64 takes over
 SHARED = 8  # values of l2 in one pass over the data, where a pass is what costs
 CLOSE = 2.0  # factor between neighbours of a path up to which following it beats sharing passes
@@ -156,7 +158,7 @@ class LogisticSolver:
     def adjusted(self, adjustment: ClassAdjustment | None) -> LogisticSolver:
         """The same rows under another adjustment, whose solves start from what was solved here."""
         if self._resident(1):
-            self._rotated  # noqa: B018 - made here, so that every copy shares it
+            self._rotated, self._rounds and self._rounded  # noqa: B018 - made here: every copy shares them
         other = copy(self)
         other._use(adjustment or ClassAdjustment())
         same = torch.equal(other.present, self.present)
@@ -218,6 +220,7 @@ class LogisticSolver:
             self._block_size(len(values)),
             max_iter,
             memory,
+            self._rough(fast, goal),
             cost.gap_watch(),
         )
         work = self.features.share.most * self.basis.rank * len(self.present)
@@ -251,6 +254,13 @@ class LogisticSolver:
             return Resident(self._rotated, self._loss, self.features.share)
         cost.start(cost.of(self.features, len(self.present), heads))
         return self._streamed(self._loss)
+
+    def _rough(self, fast: Evaluator, goal: float) -> Resident | None:
+        """For the way to a goal that is near enough for another way to end in the same head; the same rows
+        in bfloat16, if the device is fast at it."""
+        if not isinstance(fast, Resident) or goal > SAME_HEAD or not self._rounds:
+            return None
+        return Resident(fast.rows, fast.loss, fast.share, self._rounded)
 
     def _streamed(self, loss: BlockCrossEntropy) -> Streamed:
         return Streamed(self.basis, self.features, loss, cost.one_pass)
@@ -288,6 +298,17 @@ class LogisticSolver:
         rotated = self.basis.rotated(self.features)
         assert rotated is not None  # `_fitting` chose a basis that holds these rows
         return rotated
+
+    @cached_property
+    def _rounds(self) -> bool:
+        """Are products of these rows in bfloat16 faster? As process 0 says, for all of them."""
+        room = self._spare(1) >= self.features.share.most * self.basis.rank // 2
+        fast = self.basis.dtype == torch.float32 and room and bfloat16.is_native(self.basis.device)
+        return certificate.holds(self.features.share.agreed(torch.tensor([float(fast)]))[0] > 0)
+
+    @cached_property
+    def _rounded(self) -> Tensor:
+        return self._rotated.bfloat16()
 
     def _start(self, l2: float, init: LinearSolution | None) -> Tensor:
         """On the line through the two nearest solutions in log l2, if they are near; else the nearest one.

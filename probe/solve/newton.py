@@ -21,7 +21,7 @@ from probe.solve import certificate
 from probe.solve.certificate import Outcome, Progress, gap, hessian_diagonal, sum_zero
 from probe.solve.class_blocks import ClassBlocks
 from probe.solve.line_search import along
-from probe.solve.objective import Evaluator, Hessian, Point, Resident, dot
+from probe.solve.objective import Evaluator, Hessian, Resident, dot
 
 STALL = 2  # steps without measurable progress, after which precision is exhausted
 # A step is solved until an iteration gains no more than a share of their mean: half the root of the relative
@@ -63,7 +63,8 @@ def finish(
             watch(ratio, tol)
         if word:
             return Outcome.of(point, 0, left, spent, word)
-        hessian = resident.hessian(_logits(point, evaluator, resident), l2)
+        logits = resident.logits(point.theta.to(resident.dtype)) if point.logits is None else point.logits
+        hessian = resident.hessian(logits[0], l2)
         if blocks is None or _far(point.curvature, made_at):
             blocks, made_at = ClassBlocks.of(hessian, variances, size), point.curvature
         share_of_gain = min(LOOSEST, max(TIGHTEST, math.sqrt(ratio) / 2))
@@ -76,12 +77,6 @@ def finish(
         if certificate.holds(~(slope < 0)):
             return Outcome.of(point, 0, left, spent, "stalled")
         point = along(evaluator, point, direction, slope, strength)
-
-
-def _logits(point: Point, evaluator: Evaluator, resident: Resident) -> Tensor:
-    if evaluator is resident and point.logits is not None:
-        return point.logits[0]
-    return resident.logits(point.theta.to(resident.dtype))[0]
 
 
 def _far(curvature: Tensor, before: Tensor) -> bool:

@@ -157,13 +157,26 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(dim=(1, 2), dtype=torch.float64)
 
 
+def _product(a: Tensor, rows: Tensor) -> Tensor:
+    """a @ rows in the precision of the rows, as numbers like those of a."""
+    return (a.to(rows.dtype) @ rows).to(a.dtype)
+
+
 class Resident:
-    """Rotated rows and logits in memory."""
+    """Rotated rows and logits in memory.
+
+    `coarse` are the same rows, perhaps in fewer bits, for products whose last digits do not count where
+    another evaluator has the last word: changes along a direction, gradients and Hessians. Values are of
+    `rows`.
+    """
 
     patience = 0.4  # another value costs N x K operations, against N x D x K for the products
 
-    def __init__(self, rows: Tensor, loss: BlockCrossEntropy, share: RowShare) -> None:
+    def __init__(
+        self, rows: Tensor, loss: BlockCrossEntropy, share: RowShare, coarse: Tensor | None = None
+    ) -> None:
         self.rows, self.loss, self.share = rows, loss, share
+        self.coarse = rows if coarse is None else coarse
         self.dtype = rows.dtype
 
     def at(self, theta: Tensor, l2: Tensor) -> Point:
@@ -174,12 +187,16 @@ class Resident:
 
     def logits(self, theta: Tensor) -> Tensor:
         """B x K x N, of B x K x (r + 1) coordinates."""
-        b, k, r = theta.shape
-        return (theta.reshape(b * k, r) @ self.rows.T).view(b, k, -1)
+        return _product(theta.flatten(0, 1), self.rows.T).view(*theta.shape[:2], -1)
+
+    def change(self, direction: Tensor) -> Tensor:
+        """That of the logits along a direction."""
+        return _product(direction.flatten(0, 1), self.coarse.T).view(*direction.shape[:2], -1)
 
     def hessian(self, logits: Tensor, l2: float) -> Hessian:
         """d²f where one problem's logits (K x N) are these."""
-        return Hessian(self.rows, self.loss.targets, *self.loss.probabilities(logits), l2, self.share)
+        p, bend = self.loss.probabilities(logits)
+        return Hessian(self.rows, self.coarse, self.loss.targets, p, bend, l2, self.share)
 
     def _point(self, theta: Tensor, logits: Tensor, l2: Tensor) -> Point:
         sums, residual, curvature = self.loss(logits)
@@ -190,7 +207,8 @@ class Resident:
     ) -> Point:
         """The point of these coordinates and logits; the loss of all rows is known: one backward product."""
         amount, gradient = penalty(theta, l2)
-        backward, curvature = self.share.total((residual.flatten(0, 1) @ self.rows).view_as(theta), curvature)
+        backward = _product(residual.flatten(0, 1), self.coarse).view_as(theta)
+        backward, curvature = self.share.total(backward, curvature)
         gradient += backward
         return Point(theta, sums + amount, gradient, curvature, logits)
 
@@ -200,6 +218,7 @@ class Hessian:
     """d²f of one problem whose rows are in memory."""
 
     rows: Tensor  # N x (r + 1)
+    coarse: Tensor  # the same for its products: see `Resident`
     targets: Tensor  # N
     p: Tensor  # K x N, probabilities
     bend: Tensor | None  # N, v a²; None: all 1
@@ -208,14 +227,14 @@ class Hessian:
 
     def __call__(self, direction: Tensor) -> Tensor:
         """Its product with a direction (K x (r + 1)): as much work as a gradient."""
-        z = direction @ self.rows.T
+        z = _product(direction, self.coarse.T)
         # against the row's own class, so that nothing cancels where p_y rounds to 1
         z = z.sub_(z.gather(0, self.targets.unsqueeze(0)))
         mean = (self.p * z).sum(dim=0)
         z = z.sub_(mean).mul_(self.p)
         if self.bend is not None:
             z *= self.bend
-        bent, amount = self.share.total(z @ self.rows)[0], self.l2 * direction
+        bent, amount = self.share.total(_product(z, self.coarse))[0], self.l2 * direction
         amount[:, -1] = 0
         return bent + amount
 
@@ -231,7 +250,7 @@ class _LogitLine:
     def __init__(self, evaluator: Resident, point: Point, direction: Tensor, l2: Tensor) -> None:
         assert point.logits is not None
         self.evaluator, self.point, self.direction, self.l2 = evaluator, point, direction, l2
-        self.change = evaluator.logits(direction)
+        self.change = evaluator.change(direction)
         w, d = point.theta[..., :-1], direction[..., :-1]
         self.square, self.cross, self.length = dot(w, w), dot(w, d), dot(d, d)
 

@@ -4,6 +4,9 @@ Rows that are streamed: L-BFGS to the end. Rows in memory: L-BFGS until the opti
 iterations cost least and bear any start, and on to the end where it is quick, as along a path; else Newton's
 method, whose blocks of rows are dear to make and then shorten what is left to a third or less. In the end
 float64 judges every solution, and finishes it if need be.
+
+Where `rough` has the rows in fewer bits, the way there is its work, and so are Newton's Hessians: such
+products take half the time or less, and what they round off, the last steps and the certificate do not.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ NEAR = 0.1  # relative gap from which on Newton's method may take over
 GRACE = 6  # iterations of L-BFGS from there on, after which its pace is known
 MOST = 150  # iterations of Newton's method, many more than it should need: L-BFGS goes on then
 WORTH = 40  # iterations left at that pace, from which on Newton's method takes less time
+ROUGH = 1e-3  # relative gap that rounded gradients still tell
 
 
 @dataclass
@@ -37,6 +41,7 @@ class Schedule:
     size: int  # rows of Newton's blocks; 0: no Newton
     max_iter: int
     memory: Memory
+    rough: Resident | None = None  # like `fast`, with the rows in fewer bits
     watch: Callable[[float, float], object] | None = None
 
     def solve(self, theta: Tensor, goal: float, tol: float | None) -> list[Outcome]:
@@ -44,7 +49,12 @@ class Schedule:
         found = [Outcome(one, 0.0, math.inf, 0, "") for one in theta]
         in_memory = isinstance(self.fast, Resident) and self.size > 0
         if in_memory:
-            found = self._lbfgs(self.fast, found, goal, _Pace(goal).slow)
+            pace = _Pace(goal)
+            if self.rough is not None:
+                found = self._lbfgs(self.rough, found, max(goal, ROUGH), pace.slow)
+                found = [replace(one, gap=math.inf, status="") for one in found]
+            if not pace.is_slow:
+                found = self._lbfgs(self.fast, found, goal, pace.slow)
             found = self._newton(self.fast, found, goal)
             if any(one.status == "iterations" for one in found):
                 found = self._lbfgs(self.fast, found, goal)
@@ -92,7 +102,7 @@ class Schedule:
                 left = min(MOST, self.max_iter - one.iterations)
                 now = newton.finish(
                     evaluator,
-                    self.fast,
+                    self.rough or self.fast,
                     self.spectrum,
                     one.theta,
                     l2,
@@ -111,6 +121,7 @@ class _Pace:
 
     def __init__(self, goal: float) -> None:
         self.goal, self.best = goal, [math.inf]  # and the least gap so far, of each iteration
+        self.is_slow = False
 
     def slow(self, ratio: float) -> bool:
         """Would it take long to the goal?"""
@@ -121,7 +132,8 @@ class _Pace:
         if done < GRACE or self.best[-1] <= self.goal or self.goal == 0:
             return False
         pace = math.log(self.best[1] / self.best[-1]) / done
-        return math.log(self.best[-1] / self.goal) > WORTH * pace
+        self.is_slow = math.log(self.best[-1] / self.goal) > WORTH * pace
+        return self.is_slow
 
 
 def _after(before: Outcome, now: Outcome) -> Outcome:

@@ -10,6 +10,7 @@ from torch import nn
 
 from probe import features
 from probe.cli.options import recipe_from
+from probe.core import bfloat16
 from probe.errors import UserError
 from probe.features import precision, transfers
 from tests.support import feature_world as world
@@ -21,7 +22,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def fast_cpu(monkeypatch):
     """A processor with AVX512-BF16; autocast works on any, only slowly."""
-    monkeypatch.setattr(precision, "_cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr(bfloat16, "is_native", lambda device: True)
 
 
 def test_bfloat16_on_a_cpu_gives_nearly_the_same_features_under_a_key_of_its_own(tmp_path, fast_cpu):
@@ -70,7 +71,7 @@ def test_the_proof_looks_at_directions_and_at_what_is_not_a_number():
 
 
 def test_a_processor_without_units_for_bfloat16_refuses_it_and_is_fastest_in_float32(monkeypatch):
-    monkeypatch.setattr(precision, "_cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(bfloat16, "is_native", lambda device: False)
     assert precision.best(CPU) == "float32"
     with pytest.raises(UserError, match=r"needs AMX or AVX512-BF16; use float32"):
         precision.check("bfloat16", CPU)

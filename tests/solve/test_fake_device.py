@@ -90,11 +90,13 @@ def test_evaluators_stay_on_the_device(fake, kind, adjustment, home):
 
 
 @pytest.mark.parametrize("adjustment", ADJUSTMENTS.values(), ids=ADJUSTMENTS)
-def test_newton_and_its_blocks_stay_on_the_device(fake, adjustment):
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_newton_and_its_blocks_stay_on_the_device(fake, adjustment, dtype):
     basis = small_basis(torch.zeros(N, D))
     targets = torch.zeros(N, dtype=torch.int64, device=GPU)
     loss = BlockCrossEntropy(targets, adjustment, torch.ones(N, device=GPU), basis.dtype)
-    evaluator = Resident(basis.rotated(basis.features), loss, RowShare(N))
+    rows = basis.rotated(basis.features)
+    evaluator = Resident(rows, loss, RowShare(N), None if dtype is None else rows.to(dtype))
     made = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(newton, "along", lambda *given: made.append(given) or given[1])

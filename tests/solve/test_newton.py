@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from probe.core import bfloat16
 from probe.core.adjustment import ClassAdjustment
 from probe.core.row_share import RowShare
-from probe.solve import class_blocks, logistic, schedule
+from probe.solve import class_blocks, logistic, objective, schedule
 from probe.solve.basis import Basis
 from probe.solve.class_blocks import ClassBlocks, block_size
 from probe.solve.objective import BlockCrossEntropy, Resident
@@ -86,13 +87,32 @@ def test_blocks_are_the_inverse_that_they_say(size):
     np.testing.assert_allclose(found, wanted - wanted.mean(axis=0), rtol=1e-8, atol=1e-10)
 
 
-def test_blocks_are_made_a_few_classes_at_a_time(monkeypatch):
+def test_a_class_whose_block_does_not_factor_has_the_diagonal_alone(monkeypatch):
     evaluator, basis = resident()
     hessian, g = hessian_at(evaluator, somewhere()), somewhere(2)[0]
     variances = torch.cat([basis.spectrum, basis.spectrum.new_ones(1)])
-    whole = ClassBlocks.of(hessian, variances, 9).solve(g)
-    monkeypatch.setattr(class_blocks, "AT_ONCE", 1)
-    torch.testing.assert_close(ClassBlocks.of(hessian, variances, 9).solve(g), whole)
+    whole, factor = ClassBlocks.of(hessian, variances, 9), torch.linalg.cholesky_ex
+
+    def spoilt(inner):
+        inner[1] = torch.nan
+        return factor(inner)
+
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", spoilt)
+    blocks = ClassBlocks.of(hessian, variances, 9)
+    assert torch.equal(blocks.inner[[0, 2, 3]], whole.inner[[0, 2, 3]])
+    diagonal = blocks.root[1].square() * g[1]
+    found, others = blocks.solve(g), whole.solve(g)
+    # solutions sum to 0 over classes, so that differences of classes tell
+    torch.testing.assert_close(
+        (found[1] - found[0]) - (others[1] - others[0]), diagonal - _alone(whole, g, 1)
+    )
+
+
+def _alone(blocks, g, k):
+    """Class k's own block, before the mean over classes is taken away."""
+    q = blocks.root[k] * g[k]
+    rows = blocks.rows[k]
+    return blocks.root[k] * (q - rows.T @ (blocks.inner[k] @ (rows @ q)))
 
 
 def test_blocks_never_need_more_memory_than_there_is():
@@ -199,3 +219,77 @@ def test_where_newton_takes_too_long_lbfgs_goes_on(monkeypatch):
     monkeypatch.setattr(schedule, "MOST", 3)
     head = logistic.fit(X, y, 60, l2=0.01, basis=basis)
     assert head.converged
+
+
+def long_tail():
+    counts = [400, 300, 250, 200, 150, 100, 80, 60, 40, 30, 20, 10] * 2
+    return crowded(counts, dim=400, spread=4, decay=5)
+
+
+@pytest.mark.parametrize("rows", [hard, long_tail])
+@pytest.mark.parametrize("name", ADJUSTMENTS)
+def test_products_in_bfloat16_end_at_the_same_certified_head(rows, name, monkeypatch):
+    """On the way, and in Newton's Hessians; every processor can, those without units for it slowly."""
+    X, y = rows()
+    classes = int(y.max()) + 1
+    g = torch.Generator().manual_seed(1)
+    scale, shift = 0.7 + 0.6 * torch.rand(classes, generator=g), torch.randn(classes, generator=g)
+    given = {"plain": {}, "scale": {"scale": scale}, "shift": {"shift": shift}, "weight": {"weight": scale}}
+    given["shift by label"] = {"shift": shift.expand(classes, -1) + torch.eye(classes)}
+    given["all"] = given["scale"] | given["shift by label"] | given["weight"]
+    adjustment, basis, heads = ClassAdjustment(**given[name]), Basis(X), {}
+    for native in (False, True):
+        monkeypatch.setattr(bfloat16, "is_native", lambda device, native=native: native)
+        made = Products(monkeypatch)
+        heads[native] = logistic.fit(X, y, classes, l2=0.05, adjustment=adjustment, basis=basis)
+        assert made.rounded == native
+    assert heads[True].converged
+    assert heads[True].objective == pytest.approx(heads[False].objective, rel=2e-7)
+    assert torch.equal(*(head.logits(X).argmax(1) for head in heads.values()))
+
+
+class Products:
+    """Watches which precision products are made in."""
+
+    def __init__(self, monkeypatch):
+        self.rounded, made = False, objective._product
+
+        def watched(a, rows):
+            self.rounded = self.rounded or rows.dtype == torch.bfloat16
+            return made(a, rows)
+
+        monkeypatch.setattr(objective, "_product", watched)
+
+
+def test_rough_solves_are_the_same_to_the_bit_with_and_without_bfloat16(monkeypatch):
+    """What ends early shows by which way it came, and a choice of l2 must not depend on the processor."""
+    X, y = hard()
+    found = []
+    for native in (False, True):
+        monkeypatch.setattr(bfloat16, "is_native", lambda device, native=native: native)
+        solver = logistic.LogisticSolver(X, y, 60)
+        found.append(solver.path([10.0, 1.0, 0.1], tol=1e-2, judged=False))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one.weight, other.weight)
+
+
+def test_directions_that_bfloat16_cannot_tell_from_the_mean_are_still_solved(monkeypatch):
+    """Two classes differ by a thousandth of the rows' length: rotated, that is a number of its own."""
+    g = torch.Generator().manual_seed(0)
+    X = torch.randn(4000, 300, generator=g)
+    y = torch.randint(0, 2, (4000,), generator=g)
+    X[:, 0] = 100 + 0.03 * (2 * y - 1) + 0.01 * torch.randn(4000, generator=g)
+    heads = []
+    for native in (False, True):
+        monkeypatch.setattr(bfloat16, "is_native", lambda device, native=native: native)
+        heads.append(logistic.fit(X, y, 2, l2=1e-3))
+    assert all(head.converged for head in heads)
+    assert heads[1].objective == pytest.approx(heads[0].objective, rel=2e-7)
+
+
+def test_memory_is_asked_before_rows_are_rounded(monkeypatch):
+    monkeypatch.setattr(bfloat16, "is_native", lambda device: True)
+    X, y = hard()
+    needed = 4 * len(X) * (400 + 5 * 60)
+    for budget, rounds in ((needed, False), (needed + 2 * len(X) * 401, True)):
+        assert logistic.LogisticSolver(X, y, 60, basis=Basis(X, budget=budget))._rounds is rounds
