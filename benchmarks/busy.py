@@ -2,14 +2,15 @@
 
 Other processes burn every core. Threads of one product wait for each other, so that on such a machine two of
 them can be slower than one; the product's choice must never be slower than one thread by more than 1.2 x.
-It looks at the load of the last minute, so the others run for a while (`--settle`) before it is asked. The
-solves alternate in one process, started as the `probe` command starts itself (threads that wait sleep), and
-the median of the rounds' ratios counts, by the clock.
+The others run for a while (`--settle`) before it is asked. The solves alternate in one process, started as the
+`probe` command starts itself (threads that wait sleep), in each order in turn, because a solve that follows one
+of several threads gets less of a core than its share. The median of the rounds' ratios counts, by the clock.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import subprocess
 import sys
@@ -89,9 +90,11 @@ def measure(seconds: float) -> None:
     chosen = product.usable()
     spent: dict[str, list[float]] = {side: [] for side in sides}
     ends = time.perf_counter() + seconds
-    while len(spent["all"]) < 2 or time.perf_counter() < ends:
-        for name, side in sides.items():
-            with side():
+    for order in itertools.cycle(itertools.permutations(sides)):
+        if len(spent["all"]) > 1 and time.perf_counter() > ends:
+            break
+        for name in order:
+            with sides[name]():
                 begin = time.perf_counter()
                 logistic.fit(X, y, 50, l2=1000.0, tol=1e-2)
                 spent[name].append(time.perf_counter() - begin)
