@@ -22,15 +22,20 @@ MODULES = (
     "layout",
     "allocator",
     "busy",
+    "whole_run",
 )
-SLOW = ("whole_run",)  # minutes: only when it is named
 USES_PHOTOGRAPHS = ("extraction",)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    known = [*MODULES, *SLOW, []]
-    parser.add_argument("modules", nargs="*", choices=known, help="which; default: all but whole_run")
+    parser.add_argument(
+        "modules",
+        nargs="*",
+        choices=[*MODULES, []],
+        metavar="NAME",
+        help=f"of {', '.join(MODULES)}; default: all",
+    )
     parser.add_argument("--data", help="a folder of real photographs")
     given = parser.parse_args()
     for name in given.modules or MODULES:

@@ -2,9 +2,10 @@
 
 Other processes burn every core. Threads of one product wait for each other, so that on such a machine two of
 them can be slower than one; the product's choice must never be slower than one thread by more than 1.2 x.
-The others run for a while (`--settle`) before it is asked. The solves alternate in one process, started as the
-`probe` command starts itself (threads that wait sleep), in each order in turn, because a solve that follows one
-of several threads gets less of a core than its share. The median of the rounds' ratios counts, by the clock.
+The others run for a while (`--settle`) before it is asked. The solves alternate in one process, started as
+the `probe` command starts itself (threads that wait sleep), in each order in turn, because a solve that
+follows one of several threads gets less of a core than its share. The median of the rounds' ratios counts,
+by the clock.
 """
 
 from __future__ import annotations

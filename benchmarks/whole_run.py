@@ -6,8 +6,8 @@
 
 Images are made here and encoded once, before anything is timed: colour fields, one for each class, that are
 shifted, mirrored, mixed with others and noisy. Then the command is run as a user would, each time into a new
-folder. At most 40 s on two free cores is wanted, and not reached yet; seconds are the clock's and, in
-brackets, the processor's, which a busy machine changes less.
+folder. At most 40 s on two free cores is wanted; seconds are the clock's and, in brackets, the processor's,
+which a busy machine changes less.
 """
 
 from __future__ import annotations
