@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,13 @@ class CrossFit:
         self.labels = problem.labels[self.images]
         self._folds = [self.kind(self, part) for part in np.unique(fold[self.images]).tolist()]
         self._known: dict[tuple[str, float, float], Candidate] = {}
+
+    def copied(self) -> CrossFit:
+        """The same, with what was solved for plain probes, for other methods to be solved."""
+        made = copy(self)
+        made._folds = [fold.copied(made) for fold in self._folds]
+        made._known = dict(self._known)
+        return made
 
     def candidate(self, method: LossSettings, l2: float, tol: float = FINE) -> Candidate:
         """Cross-fitted predictions with this method and l2, solved to `tol`."""
@@ -157,6 +165,12 @@ class _Fold(ABC):
         kept = np.flatnonzero((crossfit.fold != part) & (crossfit.fold != LEFT_OUT))
         self.rows = crossfit.problem.rows(kept)
 
+    def copied(self, crossfit: CrossFit) -> Self:
+        """The same fold of another cross-fit of the same images."""
+        made = copy(self)
+        made.crossfit = crossfit
+        return made
+
     def data(self, solver: Callable[..., Solver], **settings: Any) -> Solver:
         """A solver of this fold's training rows."""
         problem, rows = self.crossfit.problem, self.rows
@@ -176,6 +190,12 @@ class _LogisticFold(_Fold):
 
     _method = ""  # the key of the method that `_loss` and `_latest` are about
     _latest: LogisticSolver
+
+    def copied(self, crossfit: CrossFit) -> Self:
+        made = super().copied(crossfit)
+        if "_solver" in made.__dict__:
+            made.__dict__["_solver"] = copy(self._solver)
+        return made
 
     @cached_property
     def _solver(self) -> LogisticSolver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -119,6 +120,12 @@ class ProbeProblem:
         rows = np.tile(weight, self.views)
         made = replace(self, sample_weight=rows if self.sample_weight is None else self.sample_weight * rows)
         made.__dict__.update({name: getattr(self, name) for name in ("X", "test_rows", "basis")})
+        return made
+
+    def copied(self) -> ProbeProblem:
+        """The same problem, with everything that was made and solved for it, for others to solve more of."""
+        made = copy(self)
+        made.__dict__["solved"] = {name: dict(heads) for name, heads in self.solved.items()}
         return made
 
     @cached_property

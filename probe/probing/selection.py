@@ -8,6 +8,7 @@ those that judge (`probe.evaluation.judging`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -59,6 +60,13 @@ class Selector:
     holdout: NDArray[np.int64]  # images
     objective: Objective
     seed: int = 0
+
+    def copied(self) -> Selector:
+        """The same, with everything that was solved for it, for others to solve more of."""
+        made = copy(self)
+        if "_crossfit" in made.__dict__:
+            made.__dict__["_crossfit"] = made._crossfit.copied()
+        return made
 
     @property
     def by(self) -> str:

@@ -13,9 +13,7 @@ from torch.nn import functional as F
 
 from probe.evaluation import groups as ranked
 from probe.evaluation import metrics, predictions
-from probe.evaluation.crossfitted import Crossfitted
 from probe.evaluation.groups import Ranking
-from probe.probing import crossfit, exact
 from probe.recipe import COUNT_GROUPS, Recipe
 from probe.runs import groups, reference
 from probe.runs.experiment import Experiment
@@ -51,7 +49,7 @@ def rank(e: Experiment, ranking_run: TrainedRun | None) -> Ranking:
     if e.inputs.first is not None and source == "crossfit":
         return _of_first_stage(e.inputs.first, e)
     # also where the groups are given: it shows why classes are hard
-    found, crossfitted = ({}, None) if e.recipe.from_scratch else _by_crossfitting(e)
+    found, crossfitted = ({}, None) if e.recipe.from_scratch else e.ground.crossfitted
     made = e.inputs.groups or (_by_test_accuracy(e) if source == "paper" else found)
     if isinstance(source, str) and source in COUNT_GROUPS:
         counts = np.bincount(e.inputs.y, minlength=e.problem.num_classes)
@@ -69,19 +67,6 @@ def _by_test_accuracy(e: Experiment) -> dict[str, list[int]]:
     plain = label(e.recipe) if e.versus is None else ERM
     correct = predictions.outcome(e.predictions, e.test.y, plain).correct
     return ranked.thirds(np.nan_to_num(metrics.count(correct, e.test.y, e.problem.num_classes).accuracy))
-
-
-def _by_crossfitting(e: Experiment) -> tuple[dict[str, list[int]], Crossfitted]:
-    """By the held-out accuracy of plain probes, with the l2 of the run's own plain probe; what they said."""
-    problem, plain = e.problem, e.methods[-1]
-    if plain.name == ERM:
-        fit = plain.fits[0]
-    else:  # compared with a training; classes are ranked by the frozen features all the same
-        fit = exact.fit(problem, crossfit.PLAIN, exact.exactly(e.recipe.solver), e.holdouts[0])
-    held_out = crossfit.held_out_probabilities(problem, fit.record["l2"], fit.solution)
-    said = Crossfitted.empty(problem.labels, problem.num_classes)
-    found = ranked.crossfit(problem.labels, problem.num_classes, held_out, keep=said.keep)
-    return ranked.thirds(*found), said
 
 
 def _taken_from(other: TrainedRun, e: Experiment) -> Ranking:

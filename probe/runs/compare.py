@@ -26,6 +26,7 @@ from probe.probing import sharing
 from probe.recipe import BackboneConfig, Recipe, build, grammar, override
 from probe.runs import first_stage, staleness
 from probe.runs import groups as grouping
+from probe.runs.common_ground import LastGround
 from probe.runs.folder import PLOTS, RunFolder, understood
 from probe.runs.naming import label, slug
 from probe.runs.reference import ERM, PROBE, SAME
@@ -122,19 +123,19 @@ def fill(
 
     After so many minutes no further run is begun; one that has begun is finished, and what exists is reused.
     """
-    recipes, present, begin = plan.recipes(), Present(cache), time.monotonic()
+    recipes, present, begin, last = plan.recipes(), Present(cache), time.monotonic(), LastGround()
     if world.size() > 1:
         sharing.join()
     cells = []
     with bar("comparing", len(recipes), "runs") as advance:
         for recipe in recipes:
             late = minutes is not None and time.monotonic() - begin >= 60 * minutes
-            cells.append(_cell(recipe, present, out, late=late))
+            cells.append(_cell(recipe, present, out, last, late=late))
             advance(1)
     return cells
 
 
-def _cell(recipe: Recipe, present: Present, out: Path, *, late: bool) -> Cell:
+def _cell(recipe: Recipe, present: Present, out: Path, last: LastGround, *, late: bool) -> Cell:
     folder = RunFolder.of(recipe, out)
     late = _any_of_all(late)  # all stop at the same run; and wait until process 0 has written the one before
     found = staleness.current(recipe, folder, present)
@@ -146,7 +147,7 @@ def _cell(recipe: Recipe, present: Present, out: Path, *, late: bool) -> Cell:
     from probe.runs.run import run
 
     try:
-        return Cell(recipe, folder.path, run(recipe, cache=present.cache, out=out).result)
+        return Cell(recipe, folder.path, run(recipe, cache=present.cache, out=out, last=last).result)
     except Exception as error:  # whatever broke one run must not cost the others
         if collectives.peer_lost(error):
             raise

@@ -15,8 +15,9 @@ from probe.evaluation.summary import EvaluationSet, Groups
 from probe.features import FeatureSet
 from probe.probing.problem import ProbeProblem
 from probe.recipe import Recipe
+from probe.runs.common_ground import CommonGround
 from probe.runs.inputs import RunInputs
-from probe.runs.reference import ERM, TrainedRun
+from probe.runs.reference import ERM, PROBE, TrainedRun
 from probe.runs.strategy import FittedMethod, Strategy
 
 
@@ -26,13 +27,26 @@ class Experiment:
 
     strategy: Strategy
     inputs: RunInputs
-    problem: ProbeProblem
-    holdouts: Sequence[NDArray[np.int64]]  # the rows that validate, one array per seed
+    ground: CommonGround
     fitted: FittedMethod  # the recipe's own method
     versus: str | None  # what kind of erm it is compared with: `probe.runs.reference.how`
-    probe: FittedMethod | None = None  # erm, solved exactly on the frozen features
     trained: TrainedRun | None = None  # erm, trained with the same settings
     further: Sequence[RunInputs] = ()  # what seeds 1, 2, ... learnt from, where each has its own draw
+
+    @property
+    def problem(self) -> ProbeProblem:
+        """What the first seed's features and labels pose to a method."""
+        return self.ground.problem
+
+    @property
+    def holdouts(self) -> list[NDArray[np.int64]]:
+        """The rows that validate, one array per seed."""
+        return self.ground.holdouts
+
+    @property
+    def probe(self) -> FittedMethod | None:
+        """Erm, solved exactly on the frozen features, if that is what the method is compared with."""
+        return self.ground.plain if self.versus == PROBE else None
 
     @property
     def recipe(self) -> Recipe:

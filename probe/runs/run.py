@@ -20,8 +20,7 @@ from probe.data.summary import opening
 from probe.errors import UserError
 from probe.evaluation.groups import Ranking
 from probe.evaluation.predictions import Predictions
-from probe.probing import exact, watching
-from probe.probing.crossfit import PLAIN
+from probe.probing import watching
 from probe.probing.sharing import rows_shared
 from probe.recipe import Recipe
 from probe.recipe.errors import check_all
@@ -30,20 +29,20 @@ from probe.report.text import data as data_text
 from probe.runs import (
     attribute_groups,
     class_ranking,
+    common_ground,
     draws,
     look_first,
     reference,
     results,
-    selecting,
     training_curves,
     unused_settings,
 )
+from probe.runs.common_ground import LastGround
 from probe.runs.experiment import Experiment
 from probe.runs.folder import RunFolder
 from probe.runs.inputs import RunInputs, gather, load_data
-from probe.runs.posing import pose
-from probe.runs.reference import ERM, PROBE, SAME, TrainedRun
-from probe.runs.strategy import Strategy, choose, solve
+from probe.runs.reference import SAME, TrainedRun
+from probe.runs.strategy import Strategy, choose
 from probe.system.allocator import keep_freed_memory
 from probe.system.safe_text import printable
 from probe.system.world import rank as rank_of_process
@@ -78,20 +77,23 @@ class Clock:
         return {**self.stages, "total": time.perf_counter() - self._start}
 
 
-def run(recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs")) -> Run:
+def run(
+    recipe: Recipe, *, cache: Path | None = None, out: Path = Path("runs"), last: LastGround | None = None
+) -> Run:
     """Do what the recipe says and write `out/<slug>/`.
 
     Training keeps its checkpoints in `out/.<slug>/` until the run is written, so that the same call resumes
     after a kill. On several processes all train, or share the rows of exact solves, and process 0 writes.
+    Runs that are given the same `last`, one after the other, share what is not their method's.
     """
     strategy = choose(recipe)
     check(strategy)
     keep_freed_memory()  # for the next solve, or step
     with nullcontext() if recipe.trains else rows_shared(), watching.shown():
-        return _run(strategy, cache, out)
+        return _run(strategy, cache, out, last)
 
 
-def _run(strategy: Strategy, cache: Path | None, out: Path) -> Run:
+def _run(strategy: Strategy, cache: Path | None, out: Path, last: LastGround | None) -> Run:
     recipe = strategy.recipe
     clock, folder = Clock(), RunFolder.of(recipe, out)
     folder.check_owner()
@@ -108,7 +110,7 @@ def _run(strategy: Strategy, cache: Path | None, out: Path) -> Run:
         with clock("reference"):
             trained = fetch(recipe.plain, "to compare with")
     with clock("probe"):
-        experiment = fit(strategy, inputs, trained, folder.work, further)
+        experiment = fit(strategy, inputs, trained, folder.work, further, last)
 
     with clock("groups"):
         ranking_run = None
@@ -171,26 +173,26 @@ def fit(
     trained: TrainedRun | None,
     work: Path,
     further: Sequence[RunInputs] = (),
+    last: LastGround | None = None,
 ) -> Experiment:
-    """The recipe's method with every seed and, if that is what it is compared with, the plain probe.
+    """The recipe's method with every seed, after the plain probe if that is what it is compared with.
 
-    `further` is what each seed after the first learns from, where that is not the same for all.
+    `further` is what each seed after the first learns from, where that is not the same for all; `last` may
+    have the plain probe already.
     """
     recipe = strategy.recipe
-    problem, versus = pose(recipe, inputs), reference.how(recipe)
-    each = [(inputs, problem), *((drawn, pose(recipe, drawn)) for drawn in further)]
-    seeds = 1 if further else strategy.seeds(inputs)  # of each
-    held, fits, plain = [], [], []
-    for at, (drawn, posed) in enumerate(each):
-        holdouts = [drawn.holdout(seed, recipe.data.val_fraction) for seed in range(at, at + seeds)]
-        selectors = selecting.selectors(recipe, posed, holdouts, at)
-        held += holdouts
-        fits.append(strategy.fit(posed, drawn, holdouts, work, selectors, at))
-        if versus == PROBE:
-            exactly = exact.exactly(recipe.solver)
-            plain.append(solve(ERM, posed, drawn, holdouts, [PLAIN], exactly, selectors))
-    erm = draws.joined(plain) if plain else None
-    return Experiment(strategy, inputs, problem, held, draws.joined(fits), versus, erm, trained, further)
+    ground = (last or LastGround()).of(strategy, [inputs, *further])
+    if common_ground.is_plain(recipe):
+        assert ground.plain is not None
+        fitted = ground.plain
+    else:
+        fits = []
+        for own in (posed.for_method() for posed in ground.posed):
+            fits.append(
+                strategy.fit(own.problem, own.inputs, own.holdouts, work, own.selectors, own.first_seed)
+            )
+        fitted = draws.joined(fits)
+    return Experiment(strategy, inputs, ground, fitted, reference.how(recipe), trained, further)
 
 
 def write(

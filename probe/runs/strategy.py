@@ -140,7 +140,7 @@ class Exact(Strategy):
     ) -> FittedMethod:
         points, solver = selecting.points(self.recipe), self.recipe.solver
         if not first_stage.is_exact(self.recipe.method):
-            return solve(label(self.recipe), problem, inputs, holdouts, points, solver, selectors)
+            return scored(label(self.recipe), solve(problem, holdouts, points, solver, selectors), inputs)
         stages = [first_stage.settings(point, inputs.first) for point in points]
         if selectors:
             fits = [second_stage.fit_selected(problem, stages, solver, selector) for selector in selectors]
@@ -160,24 +160,24 @@ class Exact(Strategy):
 
 
 def solve(
-    name: str,
     problem: ProbeProblem,
-    inputs: RunInputs,
     holdouts: Holdouts,
     methods: Sequence[LossSettings],
     solver: SolverSettings,
     selectors: Sequence[Selector] = (),
-) -> FittedMethod:
-    """A method by an exact solver, with every holdout; `name` is what its predictions are called.
+) -> list[Fit]:
+    """A method by an exact solver, with every holdout.
 
     With `selectors`, one per holdout, these choose l2 and among several methods.
     """
     if selectors and (len(methods) > 1 or solver.l2 is None):
-        fits = [exact.fit_selected(problem, methods, solver, selector) for selector in selectors]
-    else:
-        fits = [exact.fit(problem, methods[0], solver, holdout) for holdout in holdouts]
-    test = inputs.test_views  # not looked at before everything is chosen
-    return FittedMethod(name, fits, [fit.head.scores_over(test) for fit in fits])
+        return [exact.fit_selected(problem, methods, solver, selector) for selector in selectors]
+    return [exact.fit(problem, methods[0], solver, holdout) for holdout in holdouts]
+
+
+def scored(name: str, fits: list[Fit], inputs: RunInputs) -> FittedMethod:
+    """These heads with their scores on the test split, which is not looked at before everything is chosen."""
+    return FittedMethod(name, fits, [fit.head.scores_over(inputs.test_views) for fit in fits])
 
 
 class Trained(Strategy):
@@ -231,8 +231,7 @@ class Sgd(Trained):
         from probe.runs import seeds
 
         fits = list(seeds.probes(self.recipe, problem, holdouts, work, selectors, first_seed))
-        scores = [fit.head.scores_over(inputs.test_views) for fit in fits]
-        return FittedMethod(label(self.recipe), fits, scores)
+        return scored(label(self.recipe), fits, inputs)
 
 
 class Finetune(Trained):
