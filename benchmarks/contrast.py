@@ -47,6 +47,7 @@ class Noise:
     n: int
     eval_batch_size: int = 256
     draws_views: bool = True
+    groups: Tensor | None = None
 
     @property
     def labels(self) -> NDArray[np.int64]:

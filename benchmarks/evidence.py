@@ -96,7 +96,7 @@ class Line:
         """The lines of the CSV, one for each group of classes; percent and points."""
         recipe, seeds = self.planned.recipe, len(self.result["seeds"])
         assert recipe is not None
-        about = [self.study.part, self.study.name, self.planned.row.about, recipe.backbone.title]
+        about: list[Any] = [self.study.part, self.study.name, self.planned.row.about, recipe.backbone.title]
         about += [self.planned.row.title, recipe.select.name, seeds]
         seconds = round(self.result["timing"]["total"])
         return [
@@ -293,7 +293,7 @@ def figure(published: Iterable[Mapping[str, str]]) -> Chart:
     rule = {"type": "rule", "opacity": 0.25, "clip": True}
     plain = {"field": "data", "type": "nominal", "legend": None}
     shape = {**plain, "title": "", "legend": below}
-    dot = {"x": x, "y": y, "stroke": plain, "fill": plain, "fillOpacity": filled, "shape": shape}
+    shown = {"x": x, "y": y, "stroke": plain, "fill": plain, "fillOpacity": filled, "shape": shape}
     beside = {"type": "text", "align": "left", "dx": 7, "dy": -7, "fontSize": 11}
     spec = {
         "height": 380,
@@ -303,7 +303,7 @@ def figure(published: Iterable[Mapping[str, str]]) -> Chart:
             {"mark": zero, "encoding": {"x": {"datum": 0}, **grey}},
             {"mark": rule, "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}},
             {"mark": rule, "encoding": {"y": y, "x": {**x, "field": "left"}, "x2": {"field": "right"}}},
-            {"mark": {"type": "point", "size": 60, "strokeWidth": 1.5}, "encoding": dot},
+            {"mark": {"type": "point", "size": 60, "strokeWidth": 1.5}, "encoding": shown},
             {"mark": beside, "encoding": {"x": x, "y": y, "text": named}},
         ],
     }

@@ -117,10 +117,10 @@ def rates(split: Any, repeats: int, compile: bool) -> dict[str, float]:
     """Median images/s of each way, in turns."""
     backbone = backbones.load(BACKBONE)
     everyday = copy.deepcopy(backbone.encoder)
-    backbone.to(memory_format=torch.channels_last)
+    backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     pixels = torch.stack([backbone.preprocessing.pixels(split[i][0]) for i in range(len(split))])
     ready = backbone.preprocessing.normalise(pixels).contiguous(memory_format=torch.channels_last)
-    bare = torch.compile(backbone, dynamic=False) if compile else backbone
+    bare: Any = torch.compile(backbone, dynamic=False) if compile else backbone
     ways: dict[str, Callable[[], float]] = {
         "bare, all threads": partial(bare_wide, bare, ready),
         "bare, streams": partial(bare_streams, bare, ready),

@@ -12,6 +12,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,7 +107,7 @@ def fine_tuning_share(repeats: int) -> dict[str, float]:
     ensure_torchvision()
     import timm
 
-    model = timm.create_model("resnet50", num_classes=37)
+    model: Any = timm.create_model("resnet50", num_classes=37)
     images, targets = torch.randn(32, 3, 224, 224), torch.randint(0, 37, (32,))
 
     def whole() -> None:

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 import backbones
 from backbones import Parts, Preprocessing, Spec
+from backbones.backbone import Backbone
 from backbones.sources import Scratch
 from probe import data, features, methods, recipe
 from probe.data import Dataset, Split
@@ -101,7 +102,7 @@ class World:
         backbone, whole = backbones.load("effnet-lite0"), data.load("digits")
         return {name: self._rows(backbone, whole[name], self.images[name]) for name in ("train", "test")}
 
-    def _rows(self, backbone: backbones.Backbone, whole: Split, part: Split) -> Tensor:
+    def _rows(self, backbone: Backbone, whole: Split, part: Split) -> Tensor:
         found = features.extract(backbone, whole, cache=self.cache)
         place = {sample: row for row, sample in enumerate(found.ids)}
         return torch.as_tensor(np.asarray(found.X[[place[sample] for sample in part.ids]])).float()

@@ -27,7 +27,7 @@ from probe.evaluation.judging import Objective
 from probe.probing.candidates import CrossFit, crossfit_candidates
 from probe.probing.crossfit import PLAIN
 from probe.probing.problem import ProbeProblem
-from probe.probing.select_l2 import logistic_path, select_l2
+from probe.probing.select_l2 import LogisticPath, select_l2
 from probe.probing.settings import ExactSolver, LossChoice
 
 PROMISED = 8.0
@@ -78,7 +78,7 @@ def _problem(X: Tensor, y: Tensor) -> ProbeProblem:
 def _default(X: Tensor, y: Tensor) -> str:
     problem = _problem(X, y)
     _, holdout = stratified_holdout(problem.y, 0.2, 0)
-    path = logistic_path(problem, lambda rows: problem.loss(PLAIN, rows))
+    path = LogisticPath(problem, lambda rows: problem.loss(PLAIN, rows))
     chosen = select_l2(problem, ExactSolver(), holdout, path)
     return f"l2 {chosen['l2']:.3g}, {len(chosen['validation'])} tried"
 

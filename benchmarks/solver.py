@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from statistics import median
 
 import numpy as np
@@ -25,6 +26,8 @@ from torch.nn import functional as F
 
 from probe.solve import logistic
 from probe.solve.l2_grid import GRID
+
+Head = tuple[Tensor, Tensor, float]  # weight, bias, l2
 
 SAME = 1e-6  # relative difference of objectives that counts as the same
 FITS = (100.0, 10.0, 1.0)
@@ -52,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _report(title: str, X: Tensor, y: Tensor, l2s: list[float], repeats: int) -> None:
-    sides: dict[str, Callable[[Tensor, Tensor, list[float]], tuple[list[float], int]]] = {
+    sides: dict[str, Callable[[Tensor, Tensor, list[float]], tuple[list[Head], int]]] = {
         "ours": _ours,
         "scikit-learn": _scikit_learn,
     }
@@ -78,12 +81,12 @@ def _report(title: str, X: Tensor, y: Tensor, l2s: list[float], repeats: int) ->
     )
 
 
-def _ours(X: Tensor, y: Tensor, l2s: list[float]) -> tuple[list[tuple], int]:
+def _ours(X: Tensor, y: Tensor, l2s: list[float]) -> tuple[list[Head], int]:
     heads = logistic.path(X, y, int(y.max()) + 1, l2s, tol=SAME)
     return [(h.weight, h.bias, h.l2) for h in heads], sum(h.iterations for h in heads)
 
 
-def _scikit_learn(X: Tensor, y: Tensor, l2s: list[float]) -> tuple[list[tuple], int]:
+def _scikit_learn(X: Tensor, y: Tensor, l2s: list[float]) -> tuple[list[Head], int]:
     from sklearn.linear_model import LogisticRegression
 
     rows, labels = X.double().numpy(), y.numpy()
@@ -128,7 +131,7 @@ def _made_up(n: int = 3680, dim: int = 1280, classes: int = 37) -> tuple[Tensor,
     return F.relu(4 * latent @ mix + 0.1), y
 
 
-def threads(count: int):
+def threads(count: int) -> AbstractContextManager[object]:
     from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(count)

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         words += ["--method", given.method, "--cache", str(place / "cache")]
         timed(words, place / "first")  # extraction, and whatever else is made once
         found = [timed(words, place / str(number)) for number in range(given.repeats)]
-    clock, cpu = (median(row[at] for row in found) for at in (0, 1))
+    clock, cpu = median(row[0] for row in found), median(row[1] for row in found)
     promise = "" if given.data or clock <= WANTED else "  MORE THAN WANTED"
     print(f"whole run {clock:.1f} s ({cpu:.1f} s of the processor){promise}")
     stages = found[-1][2]
