@@ -133,22 +133,25 @@ class Evidence:
     cache: Path | None
     out: Path
     until: float  # of the monotonic clock
+    without: Sequence[str] = ()  # methods whose rows are not run
 
     def finished(self, study: Study, seeds: int | None) -> tuple[dict[str, Line], dict[str, str]]:
         """Run what is missing of a study while there is time: lines by row, and why others are missing."""
         folder = self.folders.get(study.data)
         if study.data in FOLDERS and folder is None:
             return {}, dict.fromkeys((row.name for row in study.rows), f"no --{study.data} was given")
+        left_out = {row.name: "left out by --without" for row in study.rows if row.title in self.without}
+        chosen = [row.name for row in study.rows if row.name not in left_out]
         settings = [f"data.root={folder}"] if folder else []
         settings += [f"seeds={seeds}"] if seeds else []
         try:
-            plan = RecipeRows.named([row.name for row in study.rows], settings, self.out)
+            plan = RecipeRows.named(chosen, settings, self.out)
         except UserError as error:
-            return {}, dict.fromkeys((row.name for row in study.rows), str(error))
+            return {}, dict.fromkeys(chosen, str(error)) | left_out
         left = max(self.until - time.monotonic(), 0) / 60
         minutes = None if math.isinf(left) else left
         found = {c.recipe.digest: c for c in fill(plan, cache=self.cache, out=self.out, minutes=minutes)}
-        lines, missing = {}, {}
+        lines, missing = {}, left_out
         for planned in plan.planned:
             why = planned.why_not or _missing(planned, found)
             if why:
@@ -370,6 +373,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.add_argument(f"--{name}", metavar="FOLDER", help=f"a local copy of {title}")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts; default: all")
     parser.add_argument("--studies", nargs="+", metavar="NAME", help="and of them these, in this order")
+    parser.add_argument("--without", nargs="+", default=(), metavar="METHOD", help="leave their rows out")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after so many")
     parser.add_argument("--work", type=Path, default=Path("runs/evidence"), help="where runs are kept")
     parser.add_argument("--cache", type=Path, help="where features are kept; default: the usual place")
@@ -385,6 +389,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"--studies {name}: known are {', '.join(known)}")
     if given.studies:
         given.chosen = [study for name in given.studies for study in given.chosen if study.name == name]
+    titles = dict.fromkeys(row.title for study in given.chosen for row in study.rows)
+    for name in given.without:
+        if name not in titles:
+            parser.error(f"--without {name}: known are {', '.join(titles)}")
     for name in FOLDERS:
         folder = getattr(given, name)
         if folder is not None and not Path(folder).is_dir():
@@ -395,7 +403,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     given = _arguments(argv)
     folders = {name: getattr(given, name) for name in FOLDERS}
-    evidence = Evidence(folders, given.cache, given.work, time.monotonic() + 60 * given.minutes)
+    until = time.monotonic() + 60 * given.minutes
+    evidence = Evidence(folders, given.cache, given.work, until, given.without)
     lines, left = evidence.gather(given.chosen)
     if not lines:
         print("nothing has been run yet, so nothing is written; left out:", file=sys.stderr)

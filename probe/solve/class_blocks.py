@@ -7,7 +7,9 @@ every class alike. Near the optimum a class is bent by few rows, its own difficu
 like it: the m rows with the largest w_ik enter the block as they are (U_k, m x (r + 1), each times the root
 of its weight), the curvature of all others by the diagonal D_k, and Woodbury's identity inverts the sum:
 
-    (D + U^T U)^-1 = D^-1/2 (1 - V^T (1 + V V^T)^-1 V) D^-1/2,    V = U D^-1/2
+    (D + U^T U)^-1 = D^-1/2 (1 - W^T W) D^-1/2,    W = L^-1 V,  L L^T = 1 + V V^T,  V = U D^-1/2
+
+In this form float32 keeps it positive definite: (1 + V V^T)^-1 as a matrix does not, from |V|² = 1e4 on.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from probe.solve.objective import Hessian
 MOST = 256  # rows of a block
 FRACTION = 25  # and one in so many of all rows, at most: a product with the blocks is then part of a pass
 OVERLAP = 8  # times that a row may stand in blocks, on average
+AT_ONCE = 2**24  # numbers of the blocks that are made at once
 
 
 @dataclass(frozen=True)
 class ClassBlocks:
-    """The inverse of D + U^T U for every class, to be multiplied with; V = U D^-1/2."""
+    """The inverse of D + U^T U for every class, to be multiplied with."""
 
     root: Tensor  # K x (r + 1), D^-1/2
-    rows: Tensor  # K x m x (r + 1), V
-    inner: Tensor  # K x m x m, (1 + V V^T)^-1
+    rows: Tensor  # K x m x (r + 1), W
 
     @classmethod
     def of(cls, hessian: Hessian, spectrum: Tensor, size: int) -> ClassBlocks:
@@ -45,18 +47,29 @@ class ClassBlocks:
         root = hessian_diagonal(others[None], spectrum, l2)[0].rsqrt()
         rows *= weight.sqrt().unsqueeze(-1)
         rows *= root.unsqueeze(1)
-        inner = torch.bmm(rows, rows.mT)
-        inner.diagonal(dim1=1, dim2=2).add_(1)
-        factor, failed = torch.linalg.cholesky_ex(inner)
-        good = (failed == 0).view(-1, 1, 1)  # where rounding spoilt a block, its class has the diagonal alone
-        return cls(root, rows, torch.where(good, torch.cholesky_inverse(factor), 0))
+        step = max(1, AT_ONCE // rows[0].numel())
+        for start in range(0, len(rows), step):
+            some = slice(start, start + step)
+            rows[some] = _divided(rows[some])
+        return cls(root, rows)
 
     def solve(self, gradient: Tensor) -> Tensor:
         """The preconditioned gradient (K x (r + 1))."""
         q = gradient * self.root
         inner = torch.bmm(q.unsqueeze(1), self.rows.mT)  # vectors on the left: many times faster on CPUs
-        inner = torch.bmm(inner, self.inner)
         return sum_zero(self.root * (q - torch.bmm(inner, self.rows).squeeze(1)))
+
+
+def _divided(V: Tensor) -> Tensor:
+    """W of some classes; 0 where rounding spoilt the factor, which leaves a class the diagonal alone."""
+    inner = torch.bmm(V, V.mT)
+    inner.diagonal(dim1=1, dim2=2).add_(1)
+    factor, failed = torch.linalg.cholesky_ex(inner)
+    good = (failed == 0).view(-1, 1, 1)
+    identity = torch.eye(inner.shape[1], dtype=inner.dtype, device=inner.device)
+    return torch.where(
+        good, torch.linalg.solve_triangular(torch.where(good, factor, identity), V, upper=False), 0
+    )
 
 
 def block_size(rows: int, classes: int, most: int) -> int:

@@ -71,19 +71,21 @@ def minimise(
     memory: Memory,
     watch: Callable[[float, float], object] | None = None,
     give_up: Callable[[float], bool] | None = None,
+    stall: int = STALL,
 ) -> tuple[list[Outcome], Memory]:
     """Solve the B problems of `l2` from `theta` (B x K x (r + 1)); `spectrum` are the basis's r variances.
 
     A problem is solved when its certified gap is at most `tol` of its value. The memory returned holds all B
     problems and can be passed on. `watch` is told the largest relative gap of an iteration, and `tol`;
-    `give_up` is told it too, and says whether this shall be the last one.
+    `give_up` is told it too, and says whether this shall be the last one. `stall` is how many iterations
+    without measurable progress end it.
     """
     dtype, share = evaluator.dtype, evaluator.share
     (theta,) = share.agreed(theta - theta.mean(dim=1, keepdim=True))
     point = evaluator.at(theta.to(dtype), l2)
     memory = memory.map(lambda t: t.to(dtype))
     spectrum = torch.cat([spectrum, spectrum.new_ones(1)]).to(dtype)
-    progress = Progress(l2, dtype, STALL)
+    progress = Progress(l2, dtype, stall)
     alive = list(range(len(l2)))
     outcomes: dict[int, Outcome] = {}
     kept: dict[int, Memory] = {}

@@ -47,7 +47,7 @@ TOL = 1e-7  # certified relative excess of the objective
 PATH_TOL = 1e-6  # along a path, where heads are compared by their validation scores
 MAX_ITER = 2000
 REMEMBERED = 32  # solutions kept to start others from
-SAME_HEAD = 1e-4  # tolerance from which on heads do not show by which way they were found
+SAME_HEAD = 1e-4  # tolerance above which heads show by which way they were found
 FLOAT32_TOL = 1e-7  # what float32 passes can certify; below it, float64 takes over
 SHARED = 8  # values of l2 in one pass over the data, where a pass is what costs
 CLOSE = 2.0  # factor between neighbours of a path up to which following it beats sharing passes
@@ -220,7 +220,7 @@ class LogisticSolver:
             self._block_size(len(values)),
             max_iter,
             memory,
-            self._rough(fast, goal),
+            self._rough(fast, tol, len(values)),
             cost.gap_watch(),
         )
         work = self.features.share.most * self.basis.rank * len(self.present)
@@ -245,9 +245,9 @@ class LogisticSolver:
 
     def _block_size(self, heads: int) -> int:
         classes = len(self.present)
-        spare = max(0, self._spare(heads)) // (classes * (self.basis.rank + 1))
+        spare = max(0, self._spare(heads) - self._rounds * self._of_rounded)
         counted = self.features.shape[0] if self.weight is None else int((self.weight > 0).sum())
-        return block_size(counted, classes, spare)
+        return block_size(counted, classes, spare // (classes * (self.basis.rank + 1)))
 
     def _evaluator(self, heads: int) -> Evaluator:
         if self._resident(heads):
@@ -255,10 +255,12 @@ class LogisticSolver:
         cost.start(cost.of(self.features, len(self.present), heads))
         return self._streamed(self._loss)
 
-    def _rough(self, fast: Evaluator, goal: float) -> Resident | None:
-        """For the way to a goal that is near enough for another way to end in the same head; the same rows
-        in bfloat16, if the device is fast at it."""
-        if not isinstance(fast, Resident) or goal > SAME_HEAD or not self._rounds:
+    def _rough(self, fast: Evaluator, tol: float, heads: int) -> Resident | None:
+        """For the way to a tolerance at which another way ends in nearly the same head; the same rows in
+        bfloat16, if the device is fast at it."""
+        if not isinstance(fast, Resident) or tol > SAME_HEAD or not self._rounds:
+            return None
+        if self._spare(heads) < self._of_rounded or not self._block_size(heads):
             return None
         return Resident(fast.rows, fast.loss, fast.share, self._rounded)
 
@@ -301,10 +303,16 @@ class LogisticSolver:
 
     @cached_property
     def _rounds(self) -> bool:
-        """Are products of these rows in bfloat16 faster? As process 0 says, for all of them."""
-        room = self._spare(1) >= self.features.share.most * self.basis.rank // 2
-        fast = self.basis.dtype == torch.float32 and room and bfloat16.is_native(self.basis.device)
-        return certificate.holds(self.features.share.agreed(torch.tensor([float(fast)]))[0] > 0)
+        """Are products in bfloat16 faster, and is there memory for the rows? On all processes, or on none."""
+        fast = self.basis.dtype == torch.float32 and bfloat16.is_native(self.basis.device)
+        able = torch.tensor([float(fast and self._spare(1) >= self._of_rounded)])
+        share = self.features.share
+        return certificate.holds(share.total(able)[0] == share.size)
+
+    @property
+    def _of_rounded(self) -> int:
+        """The memory of rounded rows, in numbers of the basis's precision."""
+        return -(-self.features.share.most * (self.basis.rank + 1) // 2)
 
     @cached_property
     def _rounded(self) -> Tensor:

@@ -42,10 +42,14 @@ def finish(
     size: int,
     tol: float,
     max_iter: int,
+    least: float = math.inf,
     watch: Callable[[float, float], object] | None = None,
 ) -> Outcome:
     """Solve one problem from a `theta` (K x (r + 1)) that is near: `evaluator` says what f and its gradient
-    are, `resident` has the rows; blocks have `size` of them. The certificate is that of `lbfgs.minimise`."""
+    are, `resident` has the rows; blocks have `size` of them. The certificate is that of `lbfgs.minimise`.
+
+    Where two steps in a row leave more than `least` of the smallest gap so far, it has stalled.
+    """
     dtype, share = evaluator.dtype, evaluator.share
     strength = torch.tensor([l2], dtype=torch.float64, device=spectrum.device)
     variances = torch.cat([spectrum, spectrum.new_ones(1)]).to(resident.dtype)
@@ -53,12 +57,15 @@ def finish(
     point = evaluator.at(theta, strength)
     progress = Progress(strength, dtype, STALL)
     blocks, made_at, spent = None, torch.zeros_like(point.curvature), 0
+    smallest, idle = math.inf, 0
     while True:
         diagonal = hessian_diagonal(point.curvature, variances.to(dtype), strength)
         value, left = share.agreed(point.value, gap(point, diagonal, strength))
-        stuck = progress.note(value, left)
-        (word,) = certificate.status(left <= tol * value, stuck, spent >= max_iter)
         ratio = certificate.number(left / value)
+        idle = 0 if ratio <= least * smallest else idle + 1
+        smallest = min(smallest, ratio)
+        stuck = progress.note(value, left) | (idle >= STALL)
+        (word,) = certificate.status(left <= tol * value, stuck, spent >= max_iter)
         if watch is not None:
             watch(ratio, tol)
         if word:

@@ -5,8 +5,9 @@ iterations cost least and bear any start, and on to the end where it is quick, a
 method, whose blocks of rows are dear to make and then shorten what is left to a third or less. In the end
 float64 judges every solution, and finishes it if need be.
 
-Where `rough` has the rows in fewer bits, the way there is its work, and so are Newton's Hessians: such
-products take half the time or less, and what they round off, the last steps and the certificate do not.
+Where `rough` has the rows in fewer bits, the way there from zero is its work, and so are Newton's Hessians:
+such products take half the time or less, and what they round off, the last steps and the certificate do not.
+A start that is near is better than rounded gradients can tell.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from probe.solve import newton
+from probe.solve import certificate, lbfgs, newton
 from probe.solve.certificate import Outcome
 from probe.solve.lbfgs import Memory, minimise
 from probe.solve.objective import Evaluator, Resident
@@ -28,6 +29,8 @@ GRACE = 6  # iterations of L-BFGS from there on, after which its pace is known
 MOST = 150  # iterations of Newton's method, many more than it should need: L-BFGS goes on then
 WORTH = 40  # iterations left at that pace, from which on Newton's method takes less time
 ROUGH = 1e-3  # relative gap that rounded gradients still tell
+HALVED = 0.5  # of a gap: more may not be left by a step whose Hessian is rounded
+PATIENCE = 3  # iterations without progress after which they tell no more
 
 
 @dataclass
@@ -50,8 +53,11 @@ class Schedule:
         in_memory = isinstance(self.fast, Resident) and self.size > 0
         if in_memory:
             pace = _Pace(goal)
-            if self.rough is not None:
-                found = self._lbfgs(self.rough, found, max(goal, ROUGH), pace.slow)
+            if self.rough is not None and not certificate.holds(theta.any()):
+                before = self.memory
+                found = self._lbfgs(self.rough, found, max(goal, ROUGH), pace.slow, PATIENCE)
+                if any(one.status == "stalled" for one in found):  # among gradients that are mostly rounding
+                    self.memory, pace = before, _Pace(goal)
                 found = [replace(one, gap=math.inf, status="") for one in found]
             if not pace.is_slow:
                 found = self._lbfgs(self.fast, found, goal, pace.slow)
@@ -76,6 +82,7 @@ class Schedule:
         found: list[Outcome],
         tol: float,
         give_up: Callable[[float], bool] | None = None,
+        patience: int = lbfgs.STALL,
     ) -> list[Outcome]:
         """All problems together."""
         left = self.max_iter - max(one.iterations for one in found)
@@ -90,6 +97,7 @@ class Schedule:
             memory=self.memory,
             watch=self.watch,
             give_up=give_up,
+            stall=patience,
         )
         return [_after(before, now) for before, now in zip(found, ended, strict=True)]
 
@@ -99,21 +107,28 @@ class Schedule:
         ended = []
         for one, l2 in zip(found, self.l2s, strict=True):
             if one.gap > tol * one.value and not (one.status == "stalled" and evaluator is self.fast):
-                left = min(MOST, self.max_iter - one.iterations)
-                now = newton.finish(
-                    evaluator,
-                    self.rough or self.fast,
-                    self.spectrum,
-                    one.theta,
-                    l2,
-                    size=self.size,
-                    tol=tol,
-                    max_iter=left,
-                    watch=self.watch,
-                )
-                one = _after(one, now)
+                one = self._finished(evaluator, self.rough or self.fast, one, l2, tol)
+                if one.status != "converged" and self.rough is not None:
+                    self.rough = None  # what it rounds off is what bends these problems
+                    one = self._finished(evaluator, self.fast, one, l2, tol)
             ended.append(one)
         return ended
+
+    def _finished(self, evaluator: Evaluator, bent: Resident, one: Outcome, l2: float, tol: float) -> Outcome:
+        """By Newton's method, with the Hessians of `bent`."""
+        now = newton.finish(
+            evaluator,
+            bent,
+            self.spectrum,
+            one.theta,
+            l2,
+            size=self.size,
+            tol=tol,
+            max_iter=min(MOST, self.max_iter - one.iterations),
+            least=math.inf if bent is self.fast else HALVED,
+            watch=self.watch,
+        )
+        return _after(one, now)
 
 
 class _Pace:

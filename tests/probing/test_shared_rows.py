@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from tests.support import ROOT
 from tests.support.shared_rows import everything
 
-LARGE = ("large", "rounded")  # problems in float32
+LARGE = ("large", "rounded", "mixed")  # problems in float32
 CERTIFIED = (
     *(f"{n} {x}" for n in LARGE for x in ("objective", "gap")),
     "saddle",
