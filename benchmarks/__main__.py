@@ -14,6 +14,7 @@ MODULES = (
     "solver",
     "scale",
     "selection",
+    "comparison",
     "extraction",
     "losses",
     "evaluation",
