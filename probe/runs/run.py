@@ -43,7 +43,7 @@ from probe.runs.folder import RunFolder
 from probe.runs.inputs import RunInputs, gather, load_data
 from probe.runs.reference import SAME, TrainedRun
 from probe.runs.strategy import Strategy, choose
-from probe.system.allocator import keep_freed_memory
+from probe.system.allocator import keep_freed_memory, return_freed_memory
 from probe.system.safe_text import printable
 from probe.system.world import rank as rank_of_process
 
@@ -89,8 +89,11 @@ def run(
     strategy = choose(recipe)
     check(strategy)
     keep_freed_memory()  # for the next solve, or step
-    with nullcontext() if recipe.trains else rows_shared(), watching.shown():
-        return _run(strategy, cache, out, last)
+    try:
+        with nullcontext() if recipe.trains else rows_shared(), watching.shown():
+            return _run(strategy, cache, out, last)
+    finally:
+        return_freed_memory()
 
 
 def _run(strategy: Strategy, cache: Path | None, out: Path, last: LastGround | None) -> Run:

@@ -35,3 +35,28 @@ def test_a_step_reuses_the_memory_of_the_step_before_it() -> None:
 def test_without_it_every_step_takes_fresh_pages() -> None:
     first, *later = pages(kept=False)
     assert min(later) > first / 2
+
+
+HELD = """
+import torch
+from probe.system.allocator import keep_freed_memory, return_freed_memory
+
+def held():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1])
+
+keep_freed_memory()
+before = held()
+tensors = [torch.ones(25_000_000) for _ in range(3)]
+last = torch.ones(1_000)  # stands above them in the heap, whose end it holds up
+del tensors
+kept = held() - before
+return_freed_memory()
+print(kept, held() - before)
+"""
+
+
+def test_what_is_kept_goes_back_where_a_run_ends() -> None:
+    said = subprocess.check_output([sys.executable, "-c", HELD], text=True).split()
+    kept, left = (int(kilobytes) for kilobytes in said)
+    assert kept > 200_000
+    assert left < 50_000
