@@ -152,13 +152,9 @@ def _unwrap(content: Any) -> dict[str, Any]:
             content = content[wrapper]
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         return {}
-    if content and all(key.startswith("module.") for key in content) and not _is_moco(content):
+    if content and all(key.startswith("module.") for key in content):
         return {key.removeprefix("module."): value for key, value in content.items()}
     return dict(content)
-
-
-def _is_moco(state: dict[str, Any]) -> bool:
-    return any(key.startswith("module.encoder_q.") for key in state)
 
 
 def _read_safetensors(path: Path) -> Any:

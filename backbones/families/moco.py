@@ -1,7 +1,8 @@
-"""MoCo's official checkpoints: the query encoder is a plain ResNet-50, wrapped for distributed training."""
+"""MoCo's official checkpoints: one encoder of several is a plain network, wrapped for training."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -12,26 +13,41 @@ from backbones.families import timm_models as timm_family
 from backbones.spec import Spec
 from backbones.state_dict import read_state, the_weights_file
 
-QUERY = "module.encoder_q."
-HEAD = "module.encoder_q.fc."  # MoCo's projection head, which transfer leaves out
-REST = ("module.encoder_k.", "module.queue")  # the momentum encoder and its queue of negatives
+
+@dataclass(frozen=True)
+class Layout:
+    """Starts of keys: of the encoder, of its projection head, and of what else the training script saves."""
+
+    encoder: str
+    heads: tuple[str, ...]  # which transfer leaves out
+    rest: tuple[str, ...]  # the momentum encoder, its queue of negatives, the predictor
+
+
+LAYOUTS = (
+    Layout("encoder_q.", ("encoder_q.fc.",), ("encoder_k.", "queue")),  # versions 1 and 2
+    Layout(
+        "base_encoder.", ("base_encoder.fc.", "base_encoder.head."), ("momentum_encoder.", "predictor.")
+    ),  # version 3
+)
 
 
 def load(spec: Spec, weights: Path, *, tap: str | None, image_size: int | None) -> Parts:
-    """The query encoder of a MoCo checkpoint: a file, or the only one in a folder."""
+    """The encoder of a MoCo checkpoint: a file, or the only one in a folder."""
     file = the_weights_file(weights)
-    state = query_encoder(read_state(file), file)
+    state = own_encoder(read_state(file), file)
     return timm_family.build(
         spec, spec.architecture, state, what=file, architecture=spec.architecture, image_size=image_size
     )
 
 
-def query_encoder(state: dict[str, Tensor], what: Path) -> dict[str, Tensor]:
+def own_encoder(state: dict[str, Tensor], what: Path) -> dict[str, Tensor]:
     """The encoder's own keys; a key that is neither its nor MoCo's is an error, not a leftover."""
-    if not any(key.startswith(QUERY) for key in state):
-        raise UserError(f'{what} is not a MoCo checkpoint: no key starts with "{QUERY}"')
-    strange = next((key for key in state if not key.startswith((QUERY, *REST))), None)
+    layout = next((x for x in LAYOUTS if any(key.startswith(x.encoder) for key in state)), None)
+    if layout is None:
+        starts = " or ".join(f'"{x.encoder}"' for x in LAYOUTS)
+        raise UserError(f"{what} is not a MoCo checkpoint: no key starts with {starts}")
+    strange = next((key for key in state if not key.startswith((layout.encoder, *layout.rest))), None)
     if strange is not None:
         raise UserError(f"{what} is not a MoCo checkpoint: unexpected {strange}")
-    own = [key for key in state if key.startswith(QUERY) and not key.startswith(HEAD)]
-    return {key.removeprefix(QUERY): state[key] for key in own}
+    own = [key for key in state if key.startswith(layout.encoder) and not key.startswith(layout.heads)]
+    return {key.removeprefix(layout.encoder): state[key] for key in own}

@@ -1,4 +1,4 @@
-"""Encoders trained on images without labels. Names are timm's own, but for MoCo's checkpoint."""
+"""Encoders trained on images without labels. Names are timm's own, but for files of the authors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from backbones.spec import Spec
 BICUBIC_256 = Preprocessing(size=224, resize=256, interpolation="bicubic")
 BILINEAR_256 = Preprocessing(size=224, resize=256, interpolation="bilinear")
 
+PUBLIC = "https://dl.fbaipublicfiles.com"  # where FAIR's authors keep their files
+NO_CHECKSUM = "no checksum is known"
 
-# Top-1 on ImageNet: the tables of models in README.md of facebookresearch/dino, dinov2 and moco.
+
+# Top-1 on ImageNet: the tables of models in README.md of facebookresearch/dino, dinov2, moco,
+# moco-v3, swav and barlowtwins.
 def _accuracy(knn: float, linear: float) -> dict[str, float]:
     return {"k-NN": knn, "linear": linear}
 
@@ -32,7 +36,7 @@ def _mae(name: str, architecture: str, dim: int) -> Spec:
 
 
 def _moco(name: str, folder: str, md5: str, note: str, linear: float) -> Spec:
-    file = f"https://dl.fbaipublicfiles.com/moco/moco_checkpoints/{folder}/{folder}_pretrain.pth.tar"
+    file = f"{PUBLIC}/moco/moco_checkpoints/{folder}/{folder}_pretrain.pth.tar"
     return Spec(
         name,
         "moco",
@@ -47,19 +51,37 @@ def _moco(name: str, folder: str, md5: str, note: str, linear: float) -> Spec:
     )
 
 
-def _vicreg(name: str, file: str, sha256: str, linear: float) -> Spec:
-    # The authors pad before their first convolution and by one less in it: a plain ResNet-50, without its fc.
+def _mocov3(name: str, architecture: str, file: str, dim: int, note: str, linear: float) -> Spec:
+    return Spec(
+        name,
+        "moco",
+        architecture,
+        Url(f"{PUBLIC}/moco-v3/{file}/{file}.pth.tar", name=f"mocov3-{file}.pth.tar"),
+        taps={"pooled" if dim == 2048 else "cls": dim},
+        size=224,
+        licence="cc-by-nc-4.0",
+        note=f"{note}; {NO_CHECKSUM}",
+        imagenet={"linear": linear},
+        preprocessing=BILINEAR_256,
+    )
+
+
+def _plain_rn50(
+    name: str, source: Url, licence: str, note: str, linear: float, ignored: tuple[str, ...] = ()
+) -> Spec:
+    # VICReg and SwAV pad before their first convolution and by one less in it: a plain ResNet-50, no fc.
     return Spec(
         name,
         "timm",
         "resnet50",
-        Url(f"https://dl.fbaipublicfiles.com/vicreg/{file}", f"sha256:{sha256}", f"vicreg-{file}"),
+        source,
         taps={"pooled": 2048},
         size=224,
-        licence="cc-by-nc-4.0",
-        note="1,000 epochs",
+        licence=licence,
+        note=note if source.checksum else f"{note}; {NO_CHECKSUM}",
         imagenet={"linear": linear},
         preprocessing=BILINEAR_256,
+        ignored=ignored,
     )
 
 
@@ -120,12 +142,38 @@ ROWS = (
     _dino("dino-vit-b8", "base", 8, 768, 77.4, 80.1),
     _moco("mocov1-rn50", "moco_v1_200ep", "b251726a", "200 epochs", 60.6),
     _moco("mocov2-rn50-200ep", "moco_v2_200ep", "59fd9945", "200 epochs", 67.7),
-    _vicreg(
+    _plain_rn50(
         "vicreg-rn50",
-        "resnet50.pth",
-        "c843e7652491ff2f712734619fd74d85e5e92ac902615665ad3fd50dc6ada591",
+        Url(
+            f"{PUBLIC}/vicreg/resnet50.pth",
+            "sha256:c843e7652491ff2f712734619fd74d85e5e92ac902615665ad3fd50dc6ada591",
+            "vicreg-resnet50.pth",
+        ),
+        "cc-by-nc-4.0",
+        "1,000 epochs",
         73.2,
     ),
+    _plain_rn50(
+        "swav-rn50",
+        Url(f"{PUBLIC}/deepcluster/swav_800ep_pretrain.pth.tar"),
+        "cc-by-nc-4.0",
+        "800 epochs",
+        75.3,
+        ignored=("projection_head.", "prototypes."),
+    ),
+    _plain_rn50(
+        "barlowtwins-rn50",
+        Url(
+            f"{PUBLIC}/barlowtwins/ep1000_bs2048_lrw0.2_lrb0.0048_lambd0.0051/resnet50.pth",
+            "sha256:cf015f40cc",
+            "barlowtwins-resnet50.pth",
+        ),
+        "mit",
+        "1,000 epochs",
+        73.5,
+    ),
+    _mocov3("mocov3-rn50", "resnet50", "r-50-1000ep", 2048, "1,000 epochs", 74.6),
+    _mocov3("mocov3-vit-b16", "vit_base_patch16_224", "vit-b-300ep", 768, "class token, 300 epochs", 76.7),
     timm_row("aimv2-vit-l14", "aimv2_large_patch14_224.apple_pt", 1024, "apple-ascl", "mean of the patches"),
     timm_row("eva02-vit-b14", "eva02_base_patch14_224.mim_in22k", 768, "mit", "masked images, ImageNet-22k"),
     timm_row("eva02-vit-l14", "eva02_large_patch14_224.mim_m38m", 1024, "mit", "masked images, Merged-38M"),

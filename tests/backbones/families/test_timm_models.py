@@ -17,6 +17,7 @@ import backbones
 from backbones.backbone import Backbone
 from backbones.catalogue import find
 from backbones.errors import UserError
+from backbones.families import moco
 from backbones.families import timm_models as timm_family
 from backbones.state_dict import read_state
 
@@ -177,13 +178,65 @@ def test_vicreg_is_a_resnet_50_that_was_saved_without_its_classifier(moco_checkp
 
 
 @pytest.mark.parametrize(
+    ("name", "prefix", "rest"),
+    [
+        ("barlowtwins-rn50", "", {}),
+        (
+            "swav-rn50",
+            "module.",
+            {
+                "module.projection_head.0.weight": torch.zeros(4, 8),
+                "module.prototypes.weight": torch.zeros(2, 4),
+            },
+        ),
+        (
+            "mocov3-rn50",
+            "module.base_encoder.",
+            {
+                "module.base_encoder.fc.0.weight": torch.zeros(8, 2048),
+                "module.momentum_encoder.conv1.weight": torch.zeros(64, 3, 7, 7),
+                "module.predictor.0.weight": torch.zeros(4, 8),
+            },
+        ),
+    ],
+)
+def test_other_authors_files_are_the_same_net_among_other_keys(moco_checkpoint, tmp_path, name, prefix, rest):
+    own = {f"{prefix}{key}": value for key, value in moco_checkpoint.encoder.state_dict().items()}
+    content = {"epoch": 1_000, "state_dict": {**own, **rest}} if "base" in prefix else {**own, **rest}
+    torch.save(content, tmp_path / "weights.pth.tar")
+    b = backbones.load(name, weights=tmp_path / "weights.pth.tar")
+    with torch.no_grad():
+        x = images(64)
+        assert torch.allclose(b(x), moco_checkpoint.encoder(x), atol=1e-5)
+    assert (b.dim, b.preprocessing.resize, b.preprocessing.interpolation) == (2048, 256, "bilinear")
+    (content.get("state_dict", content))[f"{prefix}odd.weight"] = torch.zeros(1)
+    torch.save(content, tmp_path / "odd.pth.tar")
+    with pytest.raises(UserError, match=r"unexpected odd\.weight"):
+        backbones.load(name, weights=tmp_path / "odd.pth.tar")
+
+
+def test_mocov3s_transformer_gives_its_class_token(tmp_path, monkeypatch):
+    with torch.device("meta"):
+        shapes = timm.create_model("vit_base_patch16_224", num_classes=0).state_dict()
+    (tmp_path / "vit.pth.tar").touch()
+    state = {f"base_encoder.{key}": torch.full(value.shape, 0.01) for key, value in shapes.items()}
+    extra = {"base_encoder.head.0.weight": torch.zeros(4, 768), "predictor.0.weight": torch.zeros(4, 4)}
+    monkeypatch.setattr(moco, "read_state", lambda path: {**state, **extra})  # 340 MB stay in memory
+    b = backbones.load("mocov3-vit-b16", weights=tmp_path / "vit.pth.tar")
+    with torch.no_grad():
+        x = images(224)[:1]
+        assert torch.equal(b(x), b.encoder.forward_features(x)[:, 0])
+    assert b.dim == 768
+
+
+@pytest.mark.parametrize(
     ("change", "complaint"),
     [
         (lambda state: state.pop("module.encoder_q.layer3.2.bn1.weight"), "missing layer3.2.bn1.weight"),
         (lambda state: state.update({"module.encoder_q.odd": torch.zeros(1)}), "unexpected odd"),
         (
             lambda state: state.update({"module.third_encoder.w": torch.zeros(1)}),
-            "unexpected module.third_encoder.w",
+            "unexpected third_encoder.w",
         ),
     ],
 )
@@ -196,7 +249,9 @@ def test_moco_names_a_key_that_does_not_belong(moco_checkpoint, tmp_path, change
 
 
 def test_a_checkpoint_that_is_not_mocos_is_refused(timm_folder):
-    with pytest.raises(UserError, match=r'not a MoCo checkpoint: no key starts with "module.encoder_q."'):
+    with pytest.raises(
+        UserError, match=r'not a MoCo checkpoint: no key starts with "encoder_q." or "base_encoder."'
+    ):
         backbones.load("mocov2-rn50", weights=timm_folder / "model.safetensors")
 
 
