@@ -36,7 +36,7 @@ from probe.evaluation.diagnostics.forecast import rank_correlation
 from probe.recipe import library
 from probe.recipe.tables import Row
 from probe.report.charts import static
-from probe.report.charts.base import Chart
+from probe.report.charts.base import LIGHT, Chart
 from probe.report.text import format
 from probe.runs.compare import Cell, fill
 from probe.runs.recipe_rows import Planned, RecipeRows, judged
@@ -53,7 +53,10 @@ PARTS = (
 FIRST = 2  # seeds of everything, before the rest
 FOLDERS = {"pets": "Oxford-IIIT Pets", "cifar100": "CIFAR-100"}  # data that is not in the package
 COUNTED = "many/medium/few"
-NAMED = 1.0  # points of gain on Hard from which on a dot has its method's name in the figure
+LINEAR = 3.0  # points around zero up to which the figure's axes are nearly linear; logarithmic beyond
+TICKS = (-50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 30, 50)
+COLOURS = [LIGHT["series"][at] for at in (0, 3, 2)]  # three, with eight shapes, tell 24 data sets apart
+NAMED = 2.0  # points of gain on Hard from which on a dot has its method's name in the figure
 HEADINGS = (
     "part", "study", "data", "backbone", "method", "selection", "seeds", "classes", "accuracy",
     "gain", "low", "high", "low_alone", "high_alone", "p", "p_holm", "verdict",
@@ -282,7 +285,11 @@ def figure(published: Iterable[Mapping[str, str]]) -> Chart:
     ]
     ends = [_around(row[at] for row in rows) for at in (3, 6)]  # of the dots: an interval may be endless
     x, y = (
-        {"field": field, "type": "quantitative", "title": title, "scale": {"domain": end, "nice": False}}
+        {
+            **{"field": field, "type": "quantitative", "title": title},
+            "scale": {"type": "symlog", "constant": LINEAR, "domain": end, "nice": False},
+            "axis": {"values": [tick for tick in TICKS if end[0] <= tick <= end[1]]},
+        }
         for field, title, end in (
             ("overall", "change overall, points", ends[0]),
             ("hard", "gain on Hard (Few, in a long tail), points", ends[1]),
@@ -294,13 +301,14 @@ def figure(published: Iterable[Mapping[str, str]]) -> Chart:
     zero = {"type": "rule", "strokeDash": [3, 3]}
     grey = {"color": {"value": "#8a919d"}}
     rule = {"type": "rule", "opacity": 0.25, "clip": True}
-    plain = {"field": "data", "type": "nominal", "legend": None}
+    plain: dict[str, Any] = {"field": "data", "type": "nominal", "legend": None}
+    coloured = {**plain, "scale": {"range": COLOURS}}
     shape = {**plain, "title": "", "legend": below}
-    shown = {"x": x, "y": y, "stroke": plain, "fill": plain, "fillOpacity": filled, "shape": shape}
+    shown = {"x": x, "y": y, "stroke": coloured, "fill": coloured, "fillOpacity": filled, "shape": shape}
     beside = {"type": "text", "align": "left", "dx": 7, "dy": -7, "fontSize": 11}
     spec = {
         "height": 380,
-        "encoding": {"color": plain},
+        "encoding": {"color": coloured},
         "layer": [
             {"mark": zero, "encoding": {"y": {"datum": 0}, **grey}},
             {"mark": zero, "encoding": {"x": {"datum": 0}, **grey}},
