@@ -30,15 +30,12 @@ USES_PHOTOGRAPHS = ("extraction",)
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument(
-        "modules",
-        nargs="*",
-        choices=[*MODULES, []],
-        metavar="NAME",
-        help=f"of {', '.join(MODULES)}; default: all",
-    )
+    parser.add_argument("modules", nargs="*", metavar="NAME", help=f"of {', '.join(MODULES)}; default: all")
     parser.add_argument("--data", help="a folder of real photographs")
     given = parser.parse_args()
+    for name in given.modules:
+        if name not in MODULES:
+            parser.error(f"no benchmark {name}; known are {', '.join(MODULES)}")
     for name in given.modules or MODULES:
         print(f"\n== {name}", flush=True)
         options = ["--data", given.data] if given.data and name in USES_PHOTOGRAPHS else []

@@ -25,12 +25,20 @@ METHODS = ("erm", "la(tau=[0.5, 1])", "mr2(power=[0.333333, 1])", "cb(beta=[0.99
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.comparison", description=__doc__)
-    parser.add_argument("--data", default="digits")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.comparison",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", default="digits", help="a data set or folder; default: digits, 96 pixels")
+    parser.add_argument("--seeds", type=int, default=1, help="of each run")
+    parser.add_argument("--repeats", type=int, default=3, help="of both sides")
     given = parser.parse_args(argv)
-    content = {"data": given.data, "select": "overall", "seeds": given.seeds}
+    if given.repeats < 1:
+        parser.error(f"--repeats {given.repeats}: give 1 or more")
+    size = 96 if given.data == "digits" else None
+    backbone = {"name": "effnet-lite0", "image_size": size}
+    content = {"data": given.data, "backbone": backbone, "select": "overall", "seeds": given.seeds}
     recipes = [recipe.build({**content, "method": method}) for method in METHODS]
     seconds: dict[str, list[float]] = {"one by one": [], "compared": []}
     with tempfile.TemporaryDirectory() as name:

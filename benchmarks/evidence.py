@@ -169,6 +169,7 @@ class Evidence:
         missing: dict[str, dict[str, str]] = {}
         for seeds in (FIRST, None):
             for study in chosen:
+                print(f"{study.part} {study.name}, {seeds or 'all'} seeds ...", flush=True)
                 found, not_found = self.finished(study, _seeds(study, seeds))
                 lines |= found
                 why = missing.setdefault(f"{study.part} {study.name}", {})
@@ -400,7 +401,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     titles = dict.fromkeys(row.title for study in given.chosen for row in study.rows)
     for name in given.without:
         if name not in titles:
-            parser.error(f"--without {name}: known are {', '.join(titles)}")
+            parser.error(f"--without {name}: known are {', '.join(map(repr, titles))}")
     for name in FOLDERS:
         folder = getattr(given, name)
         if folder is not None and not Path(folder).is_dir():

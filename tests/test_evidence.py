@@ -110,7 +110,7 @@ def test_forecasts_and_the_figure_come_from_the_same_runs(place):
         (["--minutes", "-1"], "--minutes -1: give 0"),
         (["--pets", "no/such"], "--pets no/such: there is no such folder"),
         (["--only", "frosen"], "invalid choice: 'frosen'"),
-        (["--only", "frozen", "--without", "drö"], "--without drö: known are erm, la, mr2"),
+        (["--only", "frozen", "--without", "drö"], "--without drö: known are 'erm', 'la', 'mr2'"),
     ],
 )
 def test_bad_input_is_one_clear_line(words, said, capsys):

@@ -170,6 +170,7 @@ def compare(
 
     \b
     probe compare --backbones "clip-rn50 mocov2-rn50" --data "pets flowers" --methods "erm mr2" --seeds 5
+    probe compare --data my/images --methods "erm la(tau=[0.5, 1])" select=budget backbone.image_size=96
     probe compare --recipes mr2/table1-cifar100
     probe compare runs/clip-rn50-pets-erm-1a2b3c4d runs/mocov2-rn50-pets-erm-5e6f7a8b
     """

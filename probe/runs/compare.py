@@ -360,11 +360,19 @@ def command(
     else:
         key = [slug(recipe) for recipe in grid.recipes()]
         cells = fill(grid, cache=cache, out=out, minutes=minutes)
+        refuse_shared_mistake(cells)
         comparison = table(cells) if world.rank() == 0 else {}
     if world.rank() > 0:
         return comparison, out
     digest = hashlib.sha256("\n".join(key).encode(errors="surrogateescape")).hexdigest()[:8]
     return comparison, save(comparison, out / f"compare-{digest}", plots=plots, cache=cache)
+
+
+def refuse_shared_mistake(cells: Sequence[Cell]) -> None:
+    """A mistake that left nothing to compare, as a wrong folder is, is told once."""
+    said, *others = {cell.error for cell in cells}
+    if not others and said not in (None, NO_TIME):
+        raise UserError(said)
 
 
 def _words(values: Sequence[str]) -> list[str]:

@@ -95,6 +95,21 @@ def test_a_failure_is_listed_and_the_rest_is_compared(place):
     assert "Traceback" not in answer.output
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--data", "/no/such/folder"], "there is no folder /no/such/folder; check the path"),
+        (["--backbones", "effnet-lite9", "--data", "digits"], 'no backbone "effnet-lite9"'),
+    ],
+)
+def test_a_mistake_of_every_run_is_one_line(tmp_path, words, said):
+    answer = CliRunner().invoke(main, ["compare", *words, "--methods", "erm la", "--out", str(tmp_path)])
+    assert answer.exit_code == 2
+    (line,) = [line for line in answer.output.splitlines() if line.strip() and "comparing" not in line]
+    assert said in line
+    assert not list(tmp_path.glob("compare-*"))
+
+
 def test_the_table_shows_what_the_runs_found(place):
     root, _, answer = place
     _, comparison = comparison_of(root)
