@@ -350,7 +350,10 @@ def write(
         now = {row[0] for row in found}
         others = [list(row.values()) for row in _read(results / "forecast.csv") if row["study"] not in now]
         tables["forecast"] = (SIGN_HEADINGS, [*others, *found])
-    asked = {(study.part, study.name) for study in chosen}
+    published = {(part, row["study"]) for part in PARTS for row in _read(results / f"{part}.csv")}
+    from_before = published - {(line.study.part, line.study.name) for line in lines}
+    asked = {(study.part, study.name) for study in chosen} - from_before
+    left = [row for row in left if (row[0], row[1]) not in from_before]
     elsewhere = [
         list(row.values())
         for row in _read(results / "left-out.csv")
