@@ -14,7 +14,7 @@ from probe.errors import UserError
 from probe.recipe.train_settings import OPEN, TrainConfig
 from probe.train import family_defaults
 
-EXPECTED = {"clip": "clip", "moco": "convnet", "effnet": "convnet", "cifar": "scratch"}
+EXPECTED = {"clip": "clip", "effnet": "convnet", "cifar": "scratch"}
 
 
 def encoder_of(spec):
