@@ -5,7 +5,7 @@ iterations cost least and bear any start, and on to the end where it is quick, a
 method, whose blocks of rows are dear to make and then shorten what is left to a third or less. In the end
 float64 judges every solution, and finishes it if need be.
 
-Where `rough` has the rows in fewer bits, the way there from zero is its work, and so are Newton's Hessians:
+Where `rough` has the rows in fewer bits, the way there from afar is its work, and so are Newton's Hessians:
 such products take half the time or less, and what they round off, the last steps and the certificate do not.
 A start that is near is better than rounded gradients can tell.
 """
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from probe.solve import certificate, lbfgs, newton
-from probe.solve.certificate import Outcome
+from probe.solve.certificate import Outcome, gap, hessian_diagonal, sum_zero
 from probe.solve.lbfgs import Memory, minimise
 from probe.solve.objective import Evaluator, Resident
 
@@ -29,6 +29,7 @@ GRACE = 6  # iterations of L-BFGS from there on, after which its pace is known
 MOST = 150  # iterations of Newton's method, many more than it should need: L-BFGS goes on then
 WORTH = 40  # iterations left at that pace, from which on Newton's method takes less time
 ROUGH = 1e-3  # relative gap that rounded gradients still tell
+FAR = 10 * ROUGH  # and one from which on they lead there in less time
 HALVED = 0.5  # of a gap: more may not be left by a step whose Hessian is rounded
 PATIENCE = 3  # iterations without progress after which they tell no more
 
@@ -53,7 +54,7 @@ class Schedule:
         in_memory = isinstance(self.fast, Resident) and self.size > 0
         if in_memory:
             pace = _Pace(goal)
-            if self.rough is not None and not certificate.holds(theta.any()):
+            if self.rough is not None and self._far(theta):
                 before = self.memory
                 found = self._lbfgs(self.rough, found, max(goal, ROUGH), pace.slow, PATIENCE)
                 if any(one.status == "stalled" for one in found):  # among gradients that are mostly rounding
@@ -75,6 +76,15 @@ class Schedule:
                 return found
             unjudged = found
         return self._lbfgs(self.judge, unjudged, tol)
+
+    def _far(self, theta: Tensor) -> bool:
+        """Is the best start still so far away that rounded gradients tell the way?"""
+        l2 = torch.tensor(self.l2s, dtype=torch.float64, device=theta.device)
+        point = self.fast.at(sum_zero(theta).to(self.fast.dtype), l2)
+        variances = torch.cat([self.spectrum, self.spectrum.new_ones(1)]).to(self.fast.dtype)
+        diagonal = hessian_diagonal(point.curvature, variances, l2)
+        value, left = self.fast.share.agreed(point.value, gap(point, diagonal, l2))
+        return certificate.holds((left > FAR * value).all())
 
     def _lbfgs(
         self,
