@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import platform
+import subprocess
+from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[2]  # or site-packages
 
 PACKAGES = (
     "mr2-probe",
@@ -28,6 +33,19 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "packages": {name: metadata.version(name) for name in PACKAGES},
+        "commit": commit(CHECKOUT),
         "devices": gpus or ["cpu"],
         "threads": torch.get_num_threads(),
     }
+
+
+@cache
+def commit(checkout: Path) -> str | None:
+    """The commit of this program, with "-dirty" behind it where files differ; None where it was installed."""
+    if not (checkout / ".git").exists():
+        return None
+    words = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=9", "--exclude=*"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
