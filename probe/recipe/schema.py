@@ -214,6 +214,7 @@ class SelectConfig(Section):
 # the digest, so that runs from before keep their names.
 LATER: dict[str, Any] = {
     "versus": "auto",
+    "first_seed": 0,
     "select": {"name": "auto", "budget": 0.5},
     "train.partners": "auto",
     "train.tune": "all",
@@ -288,7 +289,8 @@ class Recipe(Section):
     finetune: bool = False  # train the backbone too, instead of solving for a head on its features
     train: TrainConfig = TrainConfig()  # of solver sgd, and of fine-tuning
     groups: str | Reference = "crossfit"  # easy, medium, hard, or a file's own groups; see `group_source`
-    seeds: int = Field(1, gt=0, le=1000)  # holdouts and initialisations, numbered from 0
+    seeds: int = Field(1, gt=0, le=1000)  # holdouts and initialisations; a run numbers its own from 0
+    first_seed: int = Field(0, ge=0, le=1_000_000)  # what its first one is: 2 goes on after a run of two
     # where images are encoded, heads solved and networks trained: auto (a GPU where there is one), cpu, cuda,
     # cuda:1, xpu, mps (`probe.system.devices`)
     device: str = Field("auto", pattern=rf"^({NAMES.pattern})$")

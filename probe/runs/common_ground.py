@@ -34,7 +34,7 @@ class Posed:
 
     inputs: RunInputs
     problem: ProbeProblem
-    first_seed: int
+    first: int  # of the run's seeds
     holdouts: Sequence[NDArray[np.int64]]  # the rows that validate, one array per seed
     selectors: Sequence[Selector]  # one per seed; none where l2 is chosen on the holdout
     plain: list[Fit]  # erm, solved exactly, one per seed; none where nothing asks for it
@@ -92,8 +92,9 @@ def lay(strategy: Strategy, inputs: Sequence[RunInputs]) -> CommonGround:
     posed = []
     for first, own in enumerate(inputs):
         problem = pose(recipe, own)
-        holdouts = [own.holdout(seed, recipe.data.val_fraction) for seed in range(first, first + seeds)]
-        selectors = selecting.selectors(recipe, problem, holdouts, first)
+        seed = recipe.first_seed + first
+        holdouts = [own.holdout(s, recipe.data.val_fraction) for s in range(seed, seed + seeds)]
+        selectors = selecting.selectors(recipe, problem, holdouts, seed)
         exactly = exact.exactly(recipe.solver)
         plain = solve(problem, holdouts, [PLAIN], exactly, selectors) if _has_plain(recipe) else []
         posed.append(Posed(own, problem, first, holdouts, selectors, plain))

@@ -191,9 +191,7 @@ def fit(
     else:
         fits = []
         for own in (posed.for_method() for posed in ground.posed):
-            fits.append(
-                strategy.fit(own.problem, own.inputs, own.holdouts, work, own.selectors, own.first_seed)
-            )
+            fits.append(strategy.fit(own.problem, own.inputs, own.holdouts, work, own.selectors, own.first))
         fitted = draws.joined(fits)
     return Experiment(strategy, inputs, ground, fitted, reference.how(recipe), trained, further)
 

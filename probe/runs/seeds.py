@@ -32,7 +32,7 @@ Holdouts = Sequence[NDArray[np.int64]]  # the rows that validate, one array per 
 
 
 def seed_folder(work: Path, seed: int) -> Path:
-    """Where the training with one seed keeps its checkpoints, its log and its weights."""
+    """Where the training with one seed of the run keeps its checkpoints, its log and its weights."""
     return work / f"seed-{seed}"
 
 
@@ -42,12 +42,12 @@ def probes(
     holdouts: Holdouts,
     work: Path,
     selectors: Sequence[Selector] = (),
-    first_seed: int = 0,
+    first: int = 0,
 ) -> Iterator[Fit]:
     """Heads trained by SGD on cached features; with `selectors`, one per seed, these choose what is open."""
     for at, holdout in enumerate(holdouts):
-        seed, selector = first_seed + at, selectors[at] if selectors else None
-        yield _probe(recipe, problem, holdout, seed, seed_folder(work, seed), selector)
+        seed, selector = recipe.first_seed + first + at, selectors[at] if selectors else None
+        yield _probe(recipe, problem, holdout, seed, seed_folder(work, first + at), selector)
 
 
 def _probe(
@@ -88,21 +88,20 @@ def tunings(
     holdouts: Holdouts,
     work: Path,
     selectors: Sequence[Selector] = (),
-    first_seed: int = 0,
+    first: int = 0,
 ) -> Iterator[FinetunedModel]:
     """Fine-tuned backbones with their heads; with `selectors`, one per seed, these choose among values."""
     usable = {split: features.ids for split, features in inputs.features.items()}
     for at, holdout in enumerate(holdouts):
-        seed = first_seed + at
         train = partial(
             finetune,
             data=inputs.data,
             held=holdout,
-            seed=seed,
+            seed=recipe.first_seed + first + at,
             pose=lambda backbone: problem,  # pretrained: the same backbone for every seed
             ids=usable,
         )
-        yield _tuning(recipe, train, seed_folder(work, seed), selectors[at] if selectors else None)
+        yield _tuning(recipe, train, seed_folder(work, first + at), selectors[at] if selectors else None)
 
 
 def _tuning(

@@ -80,11 +80,11 @@ class Strategy(ABC):
         holdouts: Holdouts,
         work: Path,
         selectors: Sequence[Selector] = (),
-        first_seed: int = 0,
+        first: int = 0,
     ) -> FittedMethod:
-        """The recipe's method with one seed per holdout, from `first_seed` on; `work` is for checkpoints.
+        """The recipe's method with one seed per holdout, the run's seed `first` and those after it.
 
-        `selectors` are those of `probe.runs.selecting`.
+        `work` is for checkpoints; `selectors` are those of `probe.runs.selecting`.
         """
 
     @abstractmethod
@@ -136,7 +136,7 @@ class Exact(Strategy):
         holdouts: Holdouts,
         work: Path,
         selectors: Sequence[Selector] = (),
-        first_seed: int = 0,
+        first: int = 0,
     ) -> FittedMethod:
         points, solver = selecting.points(self.recipe), self.recipe.solver
         if not first_stage.is_exact(self.recipe.method):
@@ -226,11 +226,11 @@ class Sgd(Trained):
         holdouts: Holdouts,
         work: Path,
         selectors: Sequence[Selector] = (),
-        first_seed: int = 0,
+        first: int = 0,
     ) -> FittedMethod:
         from probe.runs import seeds
 
-        fits = list(seeds.probes(self.recipe, problem, holdouts, work, selectors, first_seed))
+        fits = list(seeds.probes(self.recipe, problem, holdouts, work, selectors, first))
         return scored(label(self.recipe), fits, inputs)
 
 
@@ -244,11 +244,11 @@ class Finetune(Trained):
         holdouts: Holdouts,
         work: Path,
         selectors: Sequence[Selector] = (),
-        first_seed: int = 0,
+        first: int = 0,
     ) -> FittedMethod:
         from probe.runs import seeds
 
-        tuned = list(seeds.tunings(self.recipe, problem, inputs, holdouts, work, selectors, first_seed))
+        tuned = list(seeds.tunings(self.recipe, problem, inputs, holdouts, work, selectors, first))
         test = inputs.features["test"].X
         return FittedMethod(
             label(self.recipe),
