@@ -1,10 +1,17 @@
-"""`make evidence`: runs what is missing while there is time, goes on later, and publishes what exists."""
+"""`make evidence`: runs what is not published while there is time, publishes it, and all tables follow."""
 
 import csv
+import json
+import re
+import shutil
 
+import numpy as np
 import pytest
 
-from benchmarks import evidence
+from benchmarks.evidence import __main__ as evidence
+from benchmarks.evidence import tables
+from benchmarks.evidence.outcomes import Published
+from benchmarks.evidence.studies import FOLDERS, PARTS, studies
 from probe.recipe import library
 from tests.support import ROOT
 
@@ -13,9 +20,9 @@ paper: ours
 table: frozen
 title: Frozen features
 columns: [overall, easy, medium, hard]
-settings: {seeds: 1, backbone: {name: effnet-lite0, image_size: 32}, solver: {l2: 1}, features: {workers: 0}}
+settings: {seeds: 3, backbone: {name: effnet-lite0, image_size: 32}, solver: {l2: %s}, features: {workers: 0}}
 variants:
-  digits: {title: digits, settings: {data: {name: digits}}}
+  digits: {title: digits, settings: {data: {name: digits%s}}}
   pets: {title: pets, settings: {data: {name: pets}}}
 rows:
 - {name: erm}
@@ -29,39 +36,66 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
+class Place:
+    """A small table in the place of the frozen part, with runs, cache and results of its own."""
+
+    def __init__(self, root, *, l2="1", data=""):
+        self.root, self.results = root, root / "results"
+        (root / "frozen.yaml").write_text(TABLE % (l2, data))
+
+    def __call__(self, *more):
+        words = ["--only", "frozen", "--work", self.root / "runs", "--cache", self.root / "cache"]
+        words += ["--results", self.results, "--figure", self.root / "evidence.svg", *more]
+        with pytest.MonkeyPatch.context() as patch:
+            shipped = {**library.shipped(), "evidence/frozen": self.root / "frozen.yaml"}
+            patch.setattr(library, "shipped", lambda: shipped)
+            return evidence.main([str(word) for word in words])
+
+    def lines(self, name="frozen"):
+        return rows_of(self.results / f"{name}.csv")
+
+    def outcomes(self):
+        found = Published(self.results).of("frozen", "digits")
+        assert found is not None
+        return {row.method: row for row in found.rows.values()}
+
+    def runs(self):
+        return sorted(path.name for path in (self.root / "runs").glob("[!.]*"))
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A small table in the place of the frozen part, none of which has been run; then all of it."""
-    root = tmp_path_factory.mktemp("evidence")
-    (root / "frozen.yaml").write_text(TABLE)
-    words = ["--only", "frozen", "--work", root / "runs", "--cache", root / "cache"]
-    words += ["--results", root / "results", "--figure", root / "evidence.svg"]
-    shipped = {"evidence/frozen": root / "frozen.yaml"}
-
-    def call(*more):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(library, "shipped", lambda: shipped)
-            return evidence.main([str(word) for word in (*words, *more)])
-
-    return root, call, call("--minutes", "0"), call()
+    """None of it has been run; then all of it. A seed changes nothing, because l2 is given."""
+    place = Place(tmp_path_factory.mktemp("evidence"))
+    return place, place("--minutes", "0"), place()
 
 
 def test_without_time_nothing_is_begun_and_with_it_all_that_can_be_run(place, capsys):
-    root, call, before, after = place
+    place, before, after = place
     assert (before, after) == (1, 0)
-    runs = sorted(path.name for path in (root / "runs").iterdir())
-    assert len(runs) == 2
-    assert call("--minutes", "0") == 0  # reads what exists
-    assert sorted(path.name for path in (root / "runs").iterdir()) == runs
+    runs = place.runs()
+    assert len(runs) == 4  # two methods: seeds 0 and 1, then seed 2
+    assert place("--minutes", "0") == 0  # reads what is published
+    assert place.runs() == runs
     said = capsys.readouterr().out
-    assert "pets, 3 rows: all seeds: no --pets was given" in said
-    assert 'digits, 1 rows: all seeds: there is no method "later"' in said
-    assert [row["rows"] for row in rows_of(root / "results" / "left-out.csv")] == ["1", "3"]
+    assert "pets, 3 rows have 0 of 3 seeds: no --pets was given" in said
+    assert "digits, 1 rows have 0 of 3 seeds: nothing of evidence/frozen can be run" in said
+    assert 'there is no method "later"' in said
+    left_out = [row for row in place.lines("left-out") if row["part"] == "frozen"]
+    assert [row["rows"] for row in left_out] == ["1", "3"]
+
+
+def test_seeds_that_give_the_same_head_count_once(place):
+    place, *_ = place
+    assert {name: (row.seeds, len(row.correct)) for name, row in place.outcomes().items()} == {
+        "erm": (3, 1),
+        "mr2": (3, 1),
+    }
 
 
 def test_gains_are_corrected_together_and_their_number_is_stated(place):
-    root, *_ = place
-    found = rows_of(root / "results" / "frozen.csv")
+    place, *_ = place
+    found = place.lines()
     assert [(row["method"], row["classes"]) for row in found[4:]] == [
         ("mr2", name) for name in ("overall", "easy", "medium", "hard")
     ]
@@ -72,57 +106,124 @@ def test_gains_are_corrected_together_and_their_number_is_stated(place):
     assert all(float(row["low"]) <= float(row["gain"]) <= float(row["high"]) for row in found[4:])
 
 
-def test_what_was_found_elsewhere_stays_in_the_tables_and_in_the_figure(place):
-    root, call, *_ = place
-    table = root / "results" / "frozen.csv"
-    before = rows_of(table)
-    other = [{**row, "study": "cars", "data": "cars, elsewhere", "comparisons": "9"} for row in before]
-    stale = [{**row, "accuracy": "0"} for row in before]
+def test_tables_follow_from_what_is_published_on_another_machine(place, tmp_path):
+    place, *_ = place
+    other = Place(tmp_path)
+    shutil.copytree(place.results / "outcomes", other.results / "outcomes")
+    assert other() == 0  # nothing is left to run
+    assert other.runs() == []
+    assert other.lines() == place.lines()
+    assert other.lines("forecast") == place.lines("forecast")
+    pictures = [(p.root / "evidence.svg").read_text() for p in (other, place)]
+    assert len({re.sub(r"clip\d+", "clip", picture) for picture in pictures}) == 1
+
+
+def test_published_gains_are_those_of_the_runs(place):
+    place, *_ = place
+    run = next(name for name in place.runs() if "mr2" in name)
+    result = json.loads((place.root / "runs" / run / "result.json").read_text())
+    shown = {row["classes"]: row for row in place.lines() if row["method"] == "mr2"}
+    assert float(shown["overall"]["accuracy"]) == pytest.approx(100 * result["test"]["top1"], abs=0.005)
+    gains = result["versus"]["gain"]
+    for group in ("overall", "hard"):
+        assert float(shown[group]["gain"]) == pytest.approx(100 * gains[group]["mean"], abs=0.005)
+        alone = [float(shown[group][f"{end}_alone"]) for end in ("low", "high")]
+        assert alone == pytest.approx([100 * end for end in gains[group]["ci_alone"]], abs=0.005)
+
+
+def test_rows_whose_outcomes_were_not_kept_keep_their_lines(place):
+    place, *_ = place
+    table = place.results / "frozen.csv"
+    before = place.lines()
+    earlier = [{**row, "recipe": "", "comparisons": "9"} for row in before]
+    pets = [{**row, "study": "pets", "data": "pets, earlier"} for row in earlier]
+    replaced = [{**row, "accuracy": "0"} for row in earlier]
+    later = [{**row, "method": "later"} for row in earlier[4:]]
     with table.open("w", newline="") as file:
         out = csv.DictWriter(file, before[0])
         out.writeheader()
-        out.writerows([*other, *stale])
-    (root / "results" / "left-out.csv").write_text("part,study,rows,why\nscratch,plain,5,no time\n")
-    assert call("--minutes", "0") == 0
-    assert rows_of(table) == [*other, *before]
-    assert [row["part"] for row in rows_of(root / "results" / "left-out.csv")] == [
-        "scratch",
-        "frozen",
-        "frozen",
-    ]
-    assert "cars, elsewhere" in (root / "evidence.svg").read_text()
+        out.writerows([*pets, *later, *replaced])
+    assert place("--minutes", "0") == 0
+    assert place.lines() == [*before, *later, *pets]
+    assert "pets, earlier" in (place.root / "evidence.svg").read_text()
 
 
-def test_of_a_study_that_was_run_elsewhere_only_that_machine_says_what_was_left_out(place):
-    root, call, *_ = place
-    table, left_out = root / "results" / "frozen.csv", root / "results" / "left-out.csv"
-    before = rows_of(table)
-    with table.open("a", newline="") as file:
-        csv.DictWriter(file, before[0]).writerows({**row, "study": "pets"} for row in before)
-    left_out.write_text("part,study,rows,why\nfrozen,pets,1,no time there\n")
-    assert call("--minutes", "0") == 0
-    said = {row["study"]: row["why"] for row in rows_of(left_out)}
-    assert said["pets"] == "no time there"
-    assert "no method" in said["digits"]
-
-
-def test_forecasts_and_the_figure_come_from_the_same_runs(place):
-    root, *_ = place
-    found = {
-        row["sign"]: float(row["rank_correlation_with_error"])
-        for row in rows_of(root / "results" / "forecast.csv")
-    }
+def test_forecasts_and_the_figure_come_from_the_same_outcomes(place):
+    place, *_ = place
+    found = {row["sign"]: float(row["rank_correlation_with_error"]) for row in place.lines("forecast")}
     assert list(found) == ["forecast", "spread", "gamma of mr2"]
     assert found["spread"] == pytest.approx(found["gamma of mr2"])  # margins follow the spread
-    assert "change overall" in (root / "evidence.svg").read_text()
+    assert "change overall" in (place.root / "evidence.svg").read_text()
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Each seed learns from ten other images of a class; all seeds, first two of them, and then the last."""
+    place = Place(tmp_path_factory.mktemp("few"), data=", shots: 10")
+    assert place("--seeds", "2") == 0
+    two = place.outcomes()
+    assert place() == 0
+    return place, two
+
+
+def test_more_seeds_follow_those_that_are_published(few, tmp_path):
+    place, two = few
+    three = place.outcomes()
+    assert {name: [(r.first_seed, r.seeds) for r in row.runs] for name, row in three.items()} == {
+        name: [(0, 2), (2, 1)] for name in ("erm", "mr2")
+    }
+    once = Place(tmp_path, data=", shots: 10")
+    shutil.copytree(place.root / "cache", once.root / "cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("benchmarks.evidence.studies.FIRST", 3)
+        assert once() == 0
+    for name, row in once.outcomes().items():
+        assert [(r.first_seed, r.seeds) for r in row.runs] == [(0, 3)]
+        assert np.array_equal(row.correct, three[name].correct)
+        assert np.array_equal(two[name].correct, three[name].correct[:2])
+        assert not np.array_equal(row.correct[1], row.correct[2])
+        assert row.groups == three[name].groups == two[name].groups
+    shown = tables.HEADINGS[tables.HEADINGS.index("classes") : tables.HEADINGS.index("seconds")]
+    apart, together = ([[line[key] for key in shown] for line in p.lines()] for p in (place, once))
+    assert apart == together
+
+
+def test_another_experiment_of_the_same_name_begins_anew(few, tmp_path):
+    place, _ = few
+    other = Place(tmp_path, l2="10", data=", shots: 10")
+    shutil.copytree(place.results, other.results)
+    shutil.copytree(place.root / "cache", other.root / "cache")
+    before = other.outcomes()
+    assert other("--seeds", "1") == 0
+    after = other.outcomes()
+    for name in ("erm", "mr2"):
+        assert [(r.first_seed, r.seeds) for r in after[name].runs] == [(0, 1)]
+        assert after[name].settings != before[name].settings
+    assert {row["seeds"] for row in other.lines()} == {"1"}
+
+
+def test_outcomes_of_other_test_images_are_refused(few, tmp_path, capsys):
+    place, _ = few
+    other = Place(tmp_path, data=", shots: 10")
+    shutil.copytree(place.results, other.results)
+    (path,) = (other.results / "outcomes").glob("*.json")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "test": "other images", "rows": []}))
+    assert other("--seeds", "1") == 2
+    assert "of other test images" in capsys.readouterr().err
+    path.write_text("{")
+    assert other("--seeds", "1") == 2
+    assert "holds no outcomes of this version" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--minutes", "-1"], "--minutes -1: give 0"),
+        (["--seeds", "0"], "--seeds 0: give 1 or more"),
         (["--pets", "no/such"], "--pets no/such: there is no such folder"),
         (["--only", "frosen"], "invalid choice: 'frosen'"),
+        (["--only", "frozen", "--studies", "dogs"], "--studies dogs: known are pets-lt99"),
         (["--only", "frozen", "--without", "drö"], "--without drö: known are 'erm', 'la', 'mr2'"),
     ],
 )
@@ -134,7 +235,17 @@ def test_bad_input_is_one_clear_line(words, said, capsys):
 
 
 def test_every_part_has_its_table_and_every_study_its_erm():
-    assert {path.stem for path in (ROOT / "recipes" / "evidence").glob("*.yaml")} == set(evidence.PARTS)
-    for study in (s for part in evidence.PARTS for s in evidence.studies(part)):
+    assert {path.stem for path in (ROOT / "recipes" / "evidence").glob("*.yaml")} == set(PARTS)
+    for study in (s for part in PARTS for s in studies(part)):
         assert study.rows[0].content["method"] == "erm"
-        assert study.data in (*evidence.FOLDERS, "digits")
+        assert study.data in (*FOLDERS, "digits")
+
+
+def test_what_the_project_publishes_can_be_read():
+    published = Published(ROOT / "results")
+    known = {f"{study.part}-{study.name}": study for part in PARTS for study in studies(part)}
+    for path in published.studies():
+        study = known[path.stem]
+        found = published.of(study.part, study.name)
+        assert found is not None
+        assert all(row.correct.shape[1] == sum(found.tested) for row in found.rows.values())

@@ -1,0 +1,231 @@
+"""The published tables: accuracies and gains by group, forecasts, and what was left out."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.evidence import figure
+from benchmarks.evidence.outcomes import Published, RowOutcome, StudyOutcomes, outcome_of
+from benchmarks.evidence.studies import PARTS, Missing, Study, studies
+from probe.evaluation.diagnostics.forecast import rank_correlation
+from probe.evaluation.summary import gain_over, summarise
+from probe.report.charts import static
+from probe.report.text import format
+from probe.runs.table import correct, count_statistics, statistics
+from probe.system.atomic import write_atomic
+
+COUNTED = "many/medium/few"
+HEADINGS = (
+    "part", "study", "data", "backbone", "method", "selection", "seeds", "classes", "accuracy",
+    "gain", "low", "high", "low_alone", "high_alone", "p", "p_holm", "verdict",
+    "comparisons", "seconds", "run", "commit", "recipe",
+)  # fmt: skip
+SIGN_HEADINGS = ("study", "data", "sign", "classes", "rank_correlation_with_error")
+LEFT = ("part", "study", "rows", "seeds", "planned", "why")
+# Signs of difficulty that are known before the judged head: the method whose row says them, and as what.
+SIGNS = {
+    "forecast": ("erm", "forecast"),
+    "spread": ("mr2", "spread2"),
+    "gamma of mr2": ("mr2", "gamma"),
+    "gamma of mr2-paper": ("mr2-paper", "gamma"),
+}
+NOT_ASKED = "not run yet"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A published row, grouped and compared, and what the tables show of it."""
+
+    found: StudyOutcomes
+    row: RowOutcome
+    statistics: dict[str, Any]
+
+    def cells(self, comparisons: int) -> list[list[Any]]:
+        """The lines of the CSV, one for each group of classes; percent and points."""
+        about: list[Any] = [self.found.part, self.found.study, self.found.title, self.found.backbone]
+        about += [self.row.method, self.row.selection, len(self.row.correct)]
+        runs = self.row.runs
+        seconds = sum(run.seconds for run in runs)
+        where = [comparisons, seconds, " ".join(run.run for run in runs)]
+        where += [" ".join(dict.fromkeys(run.commit for run in runs if run.commit)), self.row.recipe]
+        return [
+            [*about, name, _points(s["accuracy"]), *_gain(s["gain"]), *where]
+            for name, s in self.statistics.items()
+        ]
+
+
+def _points(fraction: float) -> float:
+    return round(100 * fraction, 2)
+
+
+def _gain(gain: Mapping[str, Any] | None) -> list[Any]:
+    if gain is None:
+        return [""] * 8
+    alone = gain.get("ci_alone", gain["ci"])  # before the correction
+    numbers = [_points(v) for v in (gain["mean"], *gain["ci"], *alone)]
+    return [*numbers, *(f"{gain[key]:.4g}" for key in ("p", "p_holm")), format.verdict(gain)]
+
+
+def of_study(study: Study, found: StudyOutcomes | None) -> list[Line]:
+    """The published rows of a study as its table says them now, in its order."""
+    if found is None:
+        return []
+    now = {
+        row.name: own
+        for row in study.rows
+        if (own := found.rows.get(row.name)) is not None and own.settings == study.settings(row)
+    }
+    counted = "few" in study.rows[0].columns
+    return [Line(found, row, judged(found, row, now, counted=counted)) for row in now.values()]
+
+
+def judged(
+    found: StudyOutcomes, row: RowOutcome, rows: Mapping[str, RowOutcome], *, counted: bool
+) -> dict[str, Any]:
+    """A row's statistics by group, in the groups of the row that it is compared with; `counted`: in those by
+    the number of training images."""
+    other = rows.get(row.against or "")
+    eval_set = found.eval_set((other or row).groups)
+    result: dict[str, Any] = {"test": summarise(outcome_of(row), eval_set), "versus": None}
+    if other is not None:
+        seeds = min(len(row.correct), len(other.correct))
+        own, erm = outcome_of(row, seeds), outcome_of(other, seeds)
+        result |= {"reference": summarise(erm, eval_set), "versus": gain_over(own, erm, eval_set)}
+    shown = statistics(result)
+    if counted:
+        return {"overall": shown["overall"], **count_statistics(result).get(COUNTED, {})}
+    return shown
+
+
+def correct_together(lines: Sequence[Line]) -> int:
+    """Correct all gains, in place; their number."""
+    correct([{"statistics": line.statistics} for line in lines])
+    return sum(s["gain"] is not None for line in lines for s in line.statistics.values())
+
+
+def forecasts(lines: Sequence[Line]) -> list[list[Any]]:
+    """Spearman's correlation of each sign with erm's error on test images, for one study."""
+    by_method: dict[str, Line] = {}
+    for line in lines:
+        by_method.setdefault(line.row.method, line)
+    if "erm" not in by_method:
+        return []
+    found = by_method["erm"].found
+    right = by_method["erm"].row.correct.mean(axis=0)
+    error = 1 - np.bincount(found.labels, right) / np.maximum(found.tested, 1)
+    rows = []
+    for title, (method, sign) in SIGNS.items():
+        if method not in by_method or sign not in by_method[method].row.signs:
+            continue
+        values = by_method[method].row.signs[sign]
+        known = [k for k, value in enumerate(values) if value is not None and found.tested[k]]
+        value = rank_correlation(np.array([values[k] for k in known]), error[known])
+        rows.append([found.study, found.title, title, len(known), "" if value is None else round(value, 3)])
+    return rows
+
+
+def lines_of(results: Path) -> list[dict[str, str]]:
+    """The lines of all tables in a folder of results."""
+    return [line for part in PARTS for line in _read(results / f"{part}.csv")]
+
+
+def write(published: Published, missing: Missing, picture: Path) -> list[str]:
+    """Every table and the figure, from what is published; what to say of it."""
+    results = published.results
+    tables: dict[str, tuple[Sequence[str], list[list[Any]]]] = {"left-out": (LEFT, [])}
+    signs: dict[str, list[list[Any]]] = _by_study(_read(results / "forecast.csv"), SIGN_HEADINGS)
+    before = {(row["part"], row["study"]): row["why"] for row in _read(results / "left-out.csv")}
+    for part in PARTS:
+        by_study = _by_study(_read(results / f"{part}.csv"), HEADINGS)  # from before outcomes were kept
+        planned = studies(part)
+        lines = {study.name: of_study(study, published.of(part, study.name)) for study in planned}
+        comparisons = correct_together([line for own in lines.values() for line in own])
+        for study in planned:
+            if own := lines[study.name]:
+                cells = [cells for line in own for cells in line.cells(comparisons)]
+                by_study[study.name] = _with_earlier(study, cells, by_study.get(study.name, ()))
+                if part == "frozen" and (found := forecasts(own)):
+                    signs[study.name] = found
+            why = missing.get(study.title, {})
+            asked = {(line.row.method, line.row.selection): line.row.seeds for line in lines[study.name]}
+            have = _seeds(by_study.get(study.name, [])) | asked
+            tables["left-out"][1].extend(_left_out(study, have, why, before))
+        if by_study:
+            order = [study.name for study in planned if study.name in by_study]
+            tables[part] = (HEADINGS, [cells for name in order for cells in by_study[name]])
+    order = [study.name for study in studies("frozen") if study.name in signs]
+    tables["forecast"] = (SIGN_HEADINGS, [row for name in order for row in signs[name]])
+    for name, (headings, rows) in tables.items():
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([headings, *rows])
+        write_atomic(results / f"{name}.csv", text.getvalue())
+    chart = figure.of(lines_of(results))
+    if chart.rows:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(picture, static.engine().vegalite_to_svg(chart.whole()))
+    written = sum(len(rows) for part, (_, rows) in tables.items() if part in PARTS)
+    said = [f"{written} lines written to {results}, the figure to {picture}"]
+    return said + [
+        f"left out: {part} {study}, {rows} rows have {seeds} of {planned} seeds: {why}"
+        for part, study, rows, seeds, planned, why in tables["left-out"][1]
+    ]
+
+
+def _with_earlier(study: Study, lines: Sequence[list[Any]], before: Iterable[list[Any]]) -> list[list[Any]]:
+    """The lines of a study in the order of its rows, and of rows whose outcomes were not kept."""
+    key = itemgetter(HEADINGS.index("method"), HEADINGS.index("selection"))
+    now = {key(cells) for cells in lines}
+    earlier = [cells for cells in before if not cells[HEADINGS.index("recipe")] and key(cells) not in now]
+    order = [(row.title, _selection(row.content)) for row in study.rows]
+    return sorted([*earlier, *lines], key=lambda cells: order.index(key(cells)))
+
+
+def _seeds(lines: Iterable[Sequence[Any]]) -> dict[tuple[str, str], int]:
+    """How many seeds each row has, by method and selection."""
+    method, selection, seeds = (HEADINGS.index(name) for name in ("method", "selection", "seeds"))
+    return {(str(cells[method]), str(cells[selection])): int(cells[seeds]) for cells in lines}
+
+
+def _left_out(
+    study: Study,
+    have: Mapping[tuple[str, str], int],
+    why: Mapping[str, str],
+    before: Mapping[tuple[str, str], str],
+) -> list[list[Any]]:
+    """Rows that are not published, or with fewer seeds than planned, together where the reason is one."""
+    found: dict[tuple[int, int, str], int] = {}
+    for row in study.rows:
+        done, planned = have.get((row.title, _selection(row.content)), 0), study.seeds(row)
+        if done < planned:
+            reason = why.get(row.name) or before.get((study.part, study.name)) or NOT_ASKED
+            found[done, planned, reason] = found.get((done, planned, reason), 0) + 1
+    return [[study.part, study.name, rows, *about] for about, rows in found.items()]
+
+
+def _selection(content: Mapping[str, Any]) -> str:
+    given = content.get("select", "auto")
+    return str(given["name"] if isinstance(given, Mapping) else given)
+
+
+def _by_study(lines: Iterable[Mapping[str, str]], headings: Sequence[str]) -> dict[str, list[list[Any]]]:
+    """The cells of each line, by study."""
+    found: dict[str, list[list[Any]]] = {}
+    for line in lines:
+        found.setdefault(line["study"], []).append([line.get(heading, "") for heading in headings])
+    return found
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    """The lines of a table, none where it does not exist."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
