@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks.evidence import __main__ as evidence
-from benchmarks.evidence import tables
+from benchmarks.evidence import pages, power, tables
 from benchmarks.evidence.outcomes import Published
 from benchmarks.evidence.studies import FOLDERS, PARTS, studies
+from probe.evaluation.summary import EvaluationSet, MethodOutcome, gain_over
 from probe.recipe import library
 from tests.support import ROOT
 
@@ -31,6 +32,16 @@ rows:
 """
 
 
+PAGE = """Before.
+
+<!-- evidence: frozen -->
+old
+<!-- end -->
+
+Between. <!-- evidence: forecast --><!-- end --> <!-- evidence: other -->kept<!-- end -->
+"""
+
+
 def rows_of(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
@@ -42,10 +53,12 @@ class Place:
     def __init__(self, root, *, l2="1", data=""):
         self.root, self.results = root, root / "results"
         (root / "frozen.yaml").write_text(TABLE % (l2, data))
+        (root / "page.md").write_text(PAGE)
 
     def __call__(self, *more):
         words = ["--only", "frozen", "--work", self.root / "runs", "--cache", self.root / "cache"]
-        words += ["--results", self.results, "--figure", self.root / "evidence.svg", *more]
+        words += ["--results", self.results, "--figure", self.root / "evidence.svg"]
+        words += ["--page", self.root / "page.md", *more]
         with pytest.MonkeyPatch.context() as patch:
             shipped = {**library.shipped(), "evidence/frozen": self.root / "frozen.yaml"}
             patch.setattr(library, "shipped", lambda: shipped)
@@ -154,6 +167,62 @@ def test_forecasts_and_the_figure_come_from_the_same_outcomes(place):
     assert list(found) == ["forecast", "spread", "gamma of mr2"]
     assert found["spread"] == pytest.approx(found["gamma of mr2"])  # margins follow the spread
     assert "change overall" in (place.root / "evidence.svg").read_text()
+
+
+def test_the_page_has_the_published_figures_between_its_marks_and_nothing_else_changes(place):
+    place, *_ = place
+    page = (place.root / "page.md").read_text()
+    frozen = page.partition("<!-- evidence: frozen -->\n")[2].partition("\n<!-- end -->")[0]
+    heading, _, digits, *_ = frozen.splitlines()
+    assert heading.startswith("| data | seeds | `erm` | hard | `mr2` |")
+    shown = {(row["method"], row["classes"]): row for row in place.lines() if row["study"] == "digits"}
+    erm, hard = (float(shown["erm", group]["accuracy"]) for group in ("overall", "hard"))
+    gains = [float(shown["mr2", group]["gain"]) for group in ("hard", "overall")]
+    signed = [f"{gain:+.1f}".replace("-", "\N{MINUS SIGN}") for gain in gains]
+    signed = [text.lstrip("+\N{MINUS SIGN}") if text[1:] == "0.0" else text for text in signed]
+    assert digits.startswith(f"| digits | 1 | {erm:.1f} | {hard:.1f} | {signed[0]} ({signed[1]}) |")
+    assert page.startswith("Before.\n")
+    assert "old" not in page
+    assert "| spread |" in page.partition("Between.")[2]
+    assert "<!-- evidence: other -->kept<!-- end -->" in page
+
+
+def test_clear_gains_are_bold_and_a_long_tail_shows_its_rarest():
+    about = {"data": "Long tail, CIFAR-100-LT", "selection": "auto", "seeds": "3"}
+    plain = {**about, "method": "erm", "gain": "", "verdict": ""}
+    bcl = {**about, "method": "bcl"}
+    found = pages.gains(
+        [
+            {**plain, "classes": "overall", "accuracy": "19.11"},
+            {**plain, "classes": "few", "accuracy": "0.13"},
+            {**bcl, "classes": "overall", "accuracy": "27.9", "gain": "8.8", "verdict": "no clear change"},
+            {**bcl, "classes": "few", "accuracy": "16.2", "gain": "16.1", "verdict": "better"},
+        ]
+    )
+    assert found.splitlines()[-1] == "| CIFAR-100-LT | 3 | 19.1 | 0.1 | **+16.1** (+8.8) |"
+
+
+@pytest.mark.parametrize("seeds", [1, 4])
+def test_the_smallest_gain_is_seen_in_four_of_five_repetitions(seeds):
+    """Estimated from other experiments of four seeds (one, for one), where nothing differs."""
+    rng, classes, images, trials = np.random.default_rng(0), 5, 120, 150
+    labels = np.repeat(np.arange(classes), images)
+    eval_set = EvaluationSet(labels, tuple("abcde"), {"hard": list(range(classes))})
+
+    def gain(true):
+        hardness = rng.normal(size=len(labels))
+        pair = []
+        for level in (0.0, true):
+            own = 0.0 if seeds == 1 else 0.05 * rng.normal(size=(seeds, 1))
+            right = 0.6 + 0.2 * np.tanh(hardness) + level + own
+            pair.append(MethodOutcome("m", rng.random((seeds, len(labels))) < right))
+        return gain_over(pair[1], pair[0], eval_set)["gain"]["overall"]
+
+    smallest = np.mean([power.smallest_gain(gain(0.0), seeds) for _ in range(trials)])
+    seen = np.mean([gain(smallest)["p"] < 0.05 for _ in range(trials)])
+    assert 0.68 < seen < 0.92
+    halved = np.mean([power.smallest_gain(gain(0.0), 2 * seeds) for _ in range(20)])
+    assert halved < smallest
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, help="where features are kept; default: the usual place")
     parser.add_argument("--results", type=Path, default=Path("results"), help="where it is published")
     parser.add_argument("--figure", type=Path, default=Path("docs/evidence.svg"))
+    parser.add_argument("--page", type=Path, default=Path("docs/results.md"), help="whose tables are renewed")
     given = parser.parse_args(argv)
     if not given.minutes >= 0:
         parser.error(f"--minutes {given.minutes:g}: give 0 (only write the files) or more")
@@ -72,7 +73,7 @@ def _main(given: argparse.Namespace) -> int:
         for study, rows in missing.items():
             print(f"left out: {study}, {len(rows)} rows: {next(iter(rows.values()))}", file=sys.stderr)
         return 1
-    for line in tables.write(published, missing, given.figure):
+    for line in tables.write(published, missing, given.figure, given.page):
         print(line)
     return 0
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.evidence import figure
+from benchmarks.evidence import figure, pages, power
 from benchmarks.evidence.outcomes import Published, RowOutcome, StudyOutcomes, outcome_of
 from benchmarks.evidence.studies import PARTS, Missing, Study, studies
 from probe.evaluation.diagnostics.forecast import rank_correlation
@@ -25,7 +25,7 @@ from probe.system.atomic import write_atomic
 COUNTED = "many/medium/few"
 HEADINGS = (
     "part", "study", "data", "backbone", "method", "selection", "seeds", "classes", "accuracy",
-    "gain", "low", "high", "low_alone", "high_alone", "p", "p_holm", "verdict",
+    "gain", "low", "high", "low_alone", "high_alone", "p", "p_holm", "verdict", "smallest_gain",
     "comparisons", "seconds", "run", "commit", "recipe",
 )  # fmt: skip
 SIGN_HEADINGS = ("study", "data", "sign", "classes", "rank_correlation_with_error")
@@ -48,7 +48,7 @@ class Line:
     row: RowOutcome
     statistics: dict[str, Any]
 
-    def cells(self, comparisons: int) -> list[list[Any]]:
+    def cells(self, comparisons: int, planned: int) -> list[list[Any]]:
         """The lines of the CSV, one for each group of classes; percent and points."""
         about: list[Any] = [self.found.part, self.found.study, self.found.title, self.found.backbone]
         about += [self.row.method, self.row.selection, len(self.row.correct)]
@@ -57,7 +57,7 @@ class Line:
         where = [comparisons, seconds, " ".join(run.run for run in runs)]
         where += [" ".join(dict.fromkeys(run.commit for run in runs if run.commit)), self.row.recipe]
         return [
-            [*about, name, _points(s["accuracy"]), *_gain(s["gain"]), *where]
+            [*about, name, _points(s["accuracy"]), *_gain(s["gain"], planned), *where]
             for name, s in self.statistics.items()
         ]
 
@@ -66,12 +66,14 @@ def _points(fraction: float) -> float:
     return round(100 * fraction, 2)
 
 
-def _gain(gain: Mapping[str, Any] | None) -> list[Any]:
+def _gain(gain: Mapping[str, Any] | None, planned: int) -> list[Any]:
+    """What the tables show of a gain; `planned` seeds tell what its design could see."""
     if gain is None:
-        return [""] * 8
+        return [""] * 9
     alone = gain.get("ci_alone", gain["ci"])  # before the correction
     numbers = [_points(v) for v in (gain["mean"], *gain["ci"], *alone)]
-    return [*numbers, *(f"{gain[key]:.4g}" for key in ("p", "p_holm")), format.verdict(gain)]
+    smallest = _points(power.smallest_gain(gain, planned)) if gain.get("parts") else ""
+    return [*numbers, *(f"{gain[key]:.4g}" for key in ("p", "p_holm")), format.verdict(gain), smallest]
 
 
 def of_study(study: Study, found: StudyOutcomes | None) -> list[Line]:
@@ -137,8 +139,8 @@ def lines_of(results: Path) -> list[dict[str, str]]:
     return [line for part in PARTS for line in _read(results / f"{part}.csv")]
 
 
-def write(published: Published, missing: Missing, picture: Path) -> list[str]:
-    """Every table and the figure, from what is published; what to say of it."""
+def write(published: Published, missing: Missing, picture: Path, page: Path) -> list[str]:
+    """Every table and the figure, from what is published, and the page's own tables; what to say of it."""
     results = published.results
     tables: dict[str, tuple[Sequence[str], list[list[Any]]]] = {"left-out": (LEFT, [])}
     signs: dict[str, list[list[Any]]] = _by_study(_read(results / "forecast.csv"), SIGN_HEADINGS)
@@ -150,7 +152,8 @@ def write(published: Published, missing: Missing, picture: Path) -> list[str]:
         comparisons = correct_together([line for own in lines.values() for line in own])
         for study in planned:
             if own := lines[study.name]:
-                cells = [cells for line in own for cells in line.cells(comparisons)]
+                seeds = {row.name: study.seeds(row) for row in study.rows}
+                cells = [c for line in own for c in line.cells(comparisons, seeds[line.row.recipe])]
                 by_study[study.name] = _with_earlier(study, cells, by_study.get(study.name, ()))
                 if part == "frozen" and (found := forecasts(own)):
                     signs[study.name] = found
@@ -171,6 +174,10 @@ def write(published: Published, missing: Missing, picture: Path) -> list[str]:
     if chart.rows:
         picture.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(picture, static.engine().vegalite_to_svg(chart.whole()))
+    shown = {part: pages.gains(_read(results / f"{part}.csv")) for part in tables if part in PARTS}
+    shown["forecast"] = pages.forecasts(_read(results / "forecast.csv"))
+    shown["left-out"] = pages.left_out(_read(results / "left-out.csv"))
+    pages.write(page, shown)
     written = sum(len(rows) for part, (_, rows) in tables.items() if part in PARTS)
     said = [f"{written} lines written to {results}, the figure to {picture}"]
     return said + [

@@ -1,0 +1,111 @@
+"""The tables of the evidence in the documentation, written between marks in the page.
+
+    <!-- evidence: frozen -->
+    | data | chosen for | ... |
+    <!-- end -->
+
+What stands between two marks comes from results/*.csv alone; sentences around them are written by people.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from probe.report.text import format
+from probe.system.atomic import write_atomic
+
+Lines = Iterable[Mapping[str, str]]  # of a table in results/
+
+CHOSEN = {"overall": "all", "budget": "hard, in a budget", "auto": "likelihood"}
+HARDEST = ("hard", "few")
+PLAIN = "erm"
+
+
+def written(page: str, tables: Mapping[str, str]) -> str:
+    """The page with these tables between their marks; marks without a table keep what they hold."""
+
+    def replaced(found: re.Match[str]) -> str:
+        name = found["name"]
+        return f"<!-- evidence: {name} -->\n{tables[name]}\n<!-- end -->" if name in tables else found[0]
+
+    return re.sub(r"<!-- evidence: (?P<name>[\w-]+) -->.*?<!-- end -->", replaced, page, flags=re.DOTALL)
+
+
+def write(page: Path, tables: Mapping[str, str]) -> None:
+    """The same for a file, if there is one."""
+    if page.exists():
+        write_atomic(page, written(page.read_text(encoding="utf-8"), tables))
+
+
+def gains(lines: Lines) -> str:
+    """A part: a row for each study and selection, a column for each method, gains on the hardest classes."""
+    rows: dict[tuple[str, str], dict[str, dict[str, Mapping[str, str]]]] = {}
+    for line in lines:
+        row = rows.setdefault((line["data"].partition(", ")[2], line["selection"]), {})
+        row.setdefault(line["method"], {})[line["classes"]] = line
+    methods = list(dict.fromkeys(method for row in rows.values() for method in row if method != PLAIN))
+    chosen = len({selection for _, selection in rows}) > 1
+    headings = ["data", *(["chosen for"] if chosen else []), "seeds", f"`{PLAIN}`", "hard"]
+    found = []
+    for (data, selection), row in rows.items():
+        first = row.get(PLAIN) or next(iter(row.values()))
+        seeds = sorted({int(group["seeds"]) for method in row.values() for group in method.values()})
+        cells = [data, *([CHOSEN.get(selection, selection)] if chosen else [])]
+        cells += [" or ".join(map(str, seeds))]
+        cells += [_accuracy(first, "overall"), _accuracy(first, *HARDEST)] if PLAIN in row else ["", ""]
+        found.append([*cells, *(_gain(row.get(method, {})) for method in methods)])
+    return _table([*headings, *(_code(method) for method in methods)], found, text=2 if chosen else 1)
+
+
+def _code(method: str) -> str:
+    """A method's name as code; a title in words as it is."""
+    return method if " " in method else f"`{method}`"
+
+
+def _accuracy(groups: Mapping[str, Mapping[str, str]], *names: str) -> str:
+    line = next((groups[name] for name in names if name in groups), None)
+    return "" if line is None else f"{float(line['accuracy']):.1f}"
+
+
+def _gain(groups: Mapping[str, Mapping[str, str]]) -> str:
+    """`**+4.1** (+1.3)`: on the hardest classes, and overall; bold where clear after the correction."""
+    hard = next((groups[name] for name in HARDEST if name in groups), None)
+    if hard is None or not hard["gain"]:
+        return ""
+    return f"{_signed(hard)} ({_signed(groups['overall'])})"
+
+
+def _signed(line: Mapping[str, str]) -> str:
+    shown = format.signed(float(line["gain"]) / 100)
+    return shown if line["verdict"] == format.NO_CHANGE else f"**{shown}**"
+
+
+def forecasts(lines: Lines) -> str:
+    """Rank correlations of what is known before training with the classes' errors: a row for each study."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for line in lines:
+        row = rows.setdefault((line["data"].partition(", ")[2], line["classes"]), {})
+        row[line["sign"]] = line["rank_correlation_with_error"]
+    signs = list(dict.fromkeys(sign for row in rows.values() for sign in row))
+    found = [
+        [data, classes, *(format.coefficient(float(row[sign])) if row.get(sign) else "" for sign in signs)]
+        for (data, classes), row in rows.items()
+    ]
+    return _table(["data", "classes", *signs], found, text=1)
+
+
+def left_out(lines: Lines) -> str:
+    """What was not run as planned, and why."""
+    return _table(
+        ["part", "data", "rows", "seeds", "planned"],
+        [[line[key] for key in ("part", "study", "rows", "seeds", "planned")] for line in lines],
+        text=2,
+    )
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text: int) -> str:
+    """Markdown, whose first columns are text and whose others are numbers."""
+    rule = [":---" if at < text else "---:" for at in range(len(headings))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (headings, rule, *rows))
