@@ -1,78 +1,124 @@
-"""The figure of the evidence: gain on hard classes against change overall."""
+"""The figure of the evidence: gain on hard classes against change overall, a panel for each situation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from probe.report.charts.base import LIGHT, Chart
 
-LINEAR = 3.0  # points around zero up to which the figure's axes are nearly linear; logarithmic beyond
+LINEAR = 3.0  # points around zero up to which the axes are nearly linear; logarithmic beyond
 TICKS = (-50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 30, 50)
-COLOURS = [LIGHT["series"][at] for at in (0, 3, 2)]  # three, with eight shapes, tell 24 data sets apart
-NAMED = 2.0  # points of gain on Hard from which on a dot has its method's name in the figure
+NAMED = 1.0  # points of gain on Hard from which on a dot has its method's name; more where gains are large
+LEAST = 1.2  # points that an axis shows on both sides of zero
+ENOUGH = 3  # seeds from which on an interval says something about other seeds
+SIZE = 360  # pixels of a panel
+TAILS = ("imbalance", "LT 100")  # in the title of a long-tailed data set
+PANELS = {  # by the part of the evidence, and by whether data is long-tailed
+    "frozen features, balanced": (("frozen", "margins"), False),
+    "frozen features, long tail": (("frozen", "margins"), True),
+    "trained networks, balanced": (("finetune", "scratch", "long-tail"), False),
+    "trained networks, long tail": (("finetune", "scratch", "long-tail"), True),
+}
+KINDS = {  # what a method acts by, in the order of the colours
+    "class counts": ("la", "cb", "bs", "bcl", "drw(ldam)", "ldam-linear", "dbm", "elm", "crt", "tau-norm"),
+    "margins": ("mr2", "mr2-paper", "mr2-released", "mr2-early", "mr2, margin only", "moment", "spread"),
+    "errors on training images": ("ef", "dro"),
+    "pull, and others": (),
+}
+SAID = "datum.method + ' (' + datum.data + '): hard ' + datum.hard + ', overall ' + datum.overall"  # aloud
+COLOURS = [LIGHT["series"][at] for at in (0, 2, 3, 1)]
+COLUMNS = {
+    "panel": "situation", "data": "data", "method": "method", "kind": "acts by", "selection": "chosen for",
+    "seeds": "seeds", "overall": "change overall, points", "left": "from", "right": "to",
+    "hard": "gain on Hard, points", "low": "from", "high": "to",
+}  # fmt: skip
 
 
 def of(published: Iterable[Mapping[str, str]]) -> Chart:
-    """Gain on Hard (Few, in a long tail) against change overall, from the lines of all tables: a dot for each
-    method, selection and data set, each interval by itself, because the tables have the corrected ones. Dots
-    around zero, where nothing happens, have no names."""
-    columns = {
-        "data": "data", "method": "method", "selection": "chosen for",
-        "overall": "change overall, points", "left": "from", "right": "to",
-        "hard": "gain on Hard, points", "low": "from", "high": "to",
-    }  # fmt: skip
+    """From the lines of all tables: a dot for each method, selection and data set, with an interval by itself
+    (the tables have the corrected ones) from three seeds on."""
     dots: dict[tuple[str, ...], dict[str, list[float]]] = {}
     for line in published:
         if line["gain"] and line.get("low_alone"):  # tables from before have none
-            dot = dots.setdefault(tuple(line[key] for key in ("data", "method", "selection")), {})
+            about = (line[key] for key in ("data", "method", "selection", "seeds"))
+            dot = dots.setdefault((_panel(line), *about), {})
             dot[line["classes"]] = [float(line[key]) for key in ("gain", "low_alone", "high_alone")]
     rows = [
-        [*about, *dot["overall"], *dot.get("hard", dot.get("few", []))]
-        for about, dot in dots.items()
-        if dot.keys() & {"hard", "few"}
+        [panel, data, method, _kind(method), selection, int(seeds), *dot["overall"], *hard]
+        for (panel, data, method, selection, seeds), dot in dots.items()
+        if (hard := dot.get("hard") or dot.get("few"))
     ]
-    ends = [_around(row[at] for row in rows) for at in (3, 6)]  # of the dots: an interval may be endless
+    shown = [panel for panel in PANELS if any(row[0] == panel for row in rows)]
+    spec = {"concat": [_drawn(panel, rows) for panel in shown], "columns": 2, "spacing": 30}
+    title = (
+        "Gain on Hard (Few, where networks are trained on a long tail) against change overall, in points. "
+        "Hollow: chosen for Hard within a budget"
+    )
+    return Chart("evidence", title, "", COLUMNS, rows, spec)
+
+
+def _panel(line: Mapping[str, str]) -> str:
+    """The situation that a line is about."""
+    tail = any(word in line["data"] for word in TAILS)
+    return next(name for name, about in PANELS.items() if line["part"] in about[0] and about[1] == tail)
+
+
+def _kind(method: str) -> str:
+    """What a method acts by; the arms of a margin begin with its statistic."""
+    names = (method, method.partition(",")[0] if method.startswith(("moment", "spread")) else method)
+    return next((kind for kind, own in KINDS.items() if set(names) & set(own)), list(KINDS)[-1])
+
+
+def _drawn(panel: str, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """One panel, whose axes fit its dots: an interval may be endless."""
+    own = [dict(zip(COLUMNS, row, strict=True)) for row in rows if row[0] == panel]
     x, y = (
         {
             **{"field": field, "type": "quantitative", "title": title},
             "scale": {"type": "symlog", "constant": LINEAR, "domain": end, "nice": False},
-            "axis": {"values": [tick for tick in TICKS if end[0] <= tick <= end[1]]},
+            "axis": {"values": [tick for tick in TICKS if end[0] <= tick <= end[1]], "grid": False},
         }
         for field, title, end in (
-            ("overall", "change overall, points", ends[0]),
-            ("hard", "gain on Hard (Few, in a long tail), points", ends[1]),
+            ("overall", "change overall", _around(row["overall"] for row in own)),
+            ("hard", "gain on Hard", _around(row["hard"] for row in own)),
         )
     )
-    below = {"orient": "bottom", "columns": 1, "labelLimit": 600}
-    named = {"condition": {"test": f"abs(datum.hard) >= {NAMED}", "field": "method"}, "value": ""}
-    filled = {"condition": {"test": "datum.selection === 'budget'", "value": 0}, "value": 1}
-    zero = {"type": "rule", "strokeDash": [3, 3]}
-    grey = {"color": {"value": "#8a919d"}}
-    rule = {"type": "rule", "opacity": 0.25, "clip": True}
-    plain: dict[str, Any] = {"field": "data", "type": "nominal", "legend": None}
-    coloured = {**plain, "scale": {"range": COLOURS}}
-    shape = {**plain, "title": "", "legend": below}
-    shown = {"x": x, "y": y, "stroke": coloured, "fill": coloured, "fillOpacity": filled, "shape": shape}
-    beside = {"type": "text", "align": "left", "dx": 7, "dy": -7, "fontSize": 11}
-    spec = {
-        "height": 380,
-        "encoding": {"color": coloured},
+    many = f"datum.seeds >= {ENOUGH}"
+    kind = {
+        "field": "kind",
+        "type": "nominal",
+        "scale": {"domain": list(KINDS), "range": COLOURS},
+        "legend": {"orient": "bottom", "direction": "horizontal", "symbolType": "circle"},
+    }
+    dotted = {
+        **{"x": x, "y": y, "stroke": {**kind, "legend": None}, "fill": {**kind, "legend": None}},
+        "fillOpacity": {"condition": {"test": "datum.selection === 'budget'", "value": 0}, "value": 1},
+        "description": {"field": "said"},
+        "size": {"condition": {"test": many, "value": 60}, "value": 26},
+    }
+    zero = {"type": "rule", "strokeDash": [3, 3], "color": "#8a919d"}
+    lines = {"mark": {"type": "rule", "opacity": 0.25, "clip": True}, "transform": [{"filter": many}]}
+    plain = {"color": kind}
+    far = max(NAMED, (_around(row["hard"] for row in own)[1]) / 10)
+    named = {"condition": {"test": f"abs(datum.hard) >= {far}", "field": "method"}, "value": ""}
+    beside = {"type": "text", "align": "left", "dx": 6, "dy": -6, "fontSize": 10}
+    return {
+        **{"title": {"text": panel, "fontSize": 12}, "width": SIZE, "height": SIZE},
+        "transform": [{"filter": {"field": "panel", "equal": panel}}, {"calculate": SAID, "as": "said"}],
         "layer": [
-            {"mark": zero, "encoding": {"y": {"datum": 0}, **grey}},
-            {"mark": zero, "encoding": {"x": {"datum": 0}, **grey}},
-            {"mark": rule, "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}},
-            {"mark": rule, "encoding": {"y": y, "x": {**x, "field": "left"}, "x2": {"field": "right"}}},
-            {"mark": {"type": "point", "size": 60, "strokeWidth": 1.5}, "encoding": shown},
-            {"mark": beside, "encoding": {"x": x, "y": y, "text": named}},
+            {"mark": zero, "encoding": {"y": {"datum": 0}}},
+            {"mark": zero, "encoding": {"x": {"datum": 0}}},
+            {**lines, "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **plain}},
+            {**lines, "encoding": {"y": y, "x": {**x, "field": "left"}, "x2": {"field": "right"}, **plain}},
+            {"mark": {"type": "point", "strokeWidth": 1.3, "opacity": 0.9}, "encoding": dotted},
+            {"mark": beside, "encoding": {"x": x, "y": y, "text": named, **plain}},
         ],
     }
-    title = "Gain on Hard against change overall (hollow: chosen for Hard within a budget)"
-    return Chart("evidence", title, "", columns, rows, spec)
 
 
 def _around(values: Iterable[Any]) -> list[float]:
-    """A range that shows all of them and zero, with a twentieth of it to spare."""
-    known = [0.0, *(float(value) for value in values)]
-    spare = max(max(known) - min(known), 1.0) / 20
+    """A range that shows all of them and what is near zero, with a twelfth of it to spare."""
+    known = [-LEAST, LEAST, *(float(value) for value in values)]
+    spare = (max(known) - min(known)) / 12
     return [round(min(known) - spare, 2), round(max(known) + spare, 2)]
