@@ -187,6 +187,19 @@ def test_the_page_has_the_published_figures_between_its_marks_and_nothing_else_c
     assert "<!-- evidence: other -->kept<!-- end -->" in page
 
 
+def test_what_is_clear_is_told_with_the_number_that_was_tried():
+    about = {"data": "pets", "selection": "budget", "method": "la", "seeds": "5", "p_holm": "0.0123"}
+    about |= {"low": "0.31", "high": "7.84"}
+    lines = [
+        {**about, "classes": "hard", "gain": "4.08", "verdict": "better"},
+        {**about, "classes": "easy", "gain": "-0.4", "verdict": "no clear change"},
+        {**about, "classes": "overall", "gain": "", "verdict": ""},
+    ]
+    said, _, *_, row = pages.clear(lines).splitlines()
+    assert said == "Clear after the correction are 1 of 2 gains:"
+    assert row == "| pets | hard, in a budget | `la` | hard | 5 | +4.1 | +0.3 to +7.8 | 0.012 |"
+
+
 def test_clear_gains_are_bold_and_a_long_tail_shows_its_rarest():
     about = {"data": "Long tail, CIFAR-100-LT", "selection": "auto", "seeds": "3"}
     plain = {**about, "method": "erm", "gain": "", "verdict": ""}

@@ -18,7 +18,7 @@ from probe.system.atomic import write_atomic
 
 Lines = Iterable[Mapping[str, str]]  # of a table in results/
 
-CHOSEN = {"overall": "all", "budget": "hard, in a budget", "auto": "likelihood"}
+CHOSEN = {"overall": "all", "budget": "hard, in a budget", "auto": ""}
 HARDEST = ("hard", "few")
 PLAIN = "erm"
 
@@ -77,9 +77,32 @@ def _gain(groups: Mapping[str, Mapping[str, str]]) -> str:
     return f"{_signed(hard)} ({_signed(groups['overall'])})"
 
 
+def _points(text: str) -> str:
+    """A gain of the tables, with one digit and a sign."""
+    return format.signed(float(text) / 100)
+
+
 def _signed(line: Mapping[str, str]) -> str:
-    shown = format.signed(float(line["gain"]) / 100)
+    shown = _points(line["gain"])
     return shown if line["verdict"] == format.NO_CHANGE else f"**{shown}**"
+
+
+def clear(lines: Lines) -> str:
+    """Every gain and loss that is clear, with its corrected interval, and of how many."""
+    known = [line for line in lines if line["gain"]]
+    found = [line for line in known if line["verdict"] != format.NO_CHANGE]
+    rows = [
+        [
+            *(line["data"], CHOSEN.get(line["selection"], line["selection"]), _code(line["method"])),
+            *(line["classes"], line["seeds"], _points(line["gain"])),
+            f"{_points(line['low'])} to {_points(line['high'])}",
+            f"{float(line['p_holm']):.2g}",
+        ]
+        for line in found
+    ]
+    headings = ["data", "chosen for", "method", "classes", "seeds", "gain", "95 %, corrected", "p, corrected"]
+    said = f"Clear after the correction are {len(found)} of {len(known)} gains:"
+    return f"{said}\n\n{_table(headings, rows, text=4)}"
 
 
 def forecasts(lines: Lines) -> str:
