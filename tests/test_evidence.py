@@ -200,6 +200,21 @@ def test_what_is_clear_is_told_with_the_number_that_was_tried():
     assert row == "| pets | hard, in a budget | `la` | hard | 5 | +4.1 | +0.3 to +7.8 | 0.012 |"
 
 
+def test_the_summary_is_over_the_studies_of_a_situation():
+    about = {"method": "la", "selection": "overall", "verdict": "no clear change", "classes": "hard"}
+    about |= {"part": "frozen"}
+    lines = [
+        {**about, "data": "Frozen features, pets, imbalance 10", "gain": "4.1", "verdict": "better"},
+        {**about, "data": "Frozen features, pets, imbalance 99", "gain": "16.0"},
+        {**about, "data": "Frozen features, pets", "gain": "-0.2"},
+        {**about, "data": "Frozen features, pets", "gain": "50", "classes": "easy"},
+        {**about, "data": "Long tail, CIFAR-100-LT 100", "gain": "2", "part": "long-tail", "classes": "few"},
+    ]
+    row = pages.summary(lines).splitlines()[-1]
+    balanced, tail = "\N{MINUS SIGN}0.2, 0 of 1 clear", "+10.1 (+4.1 to +16.0), 1 of 2 clear"
+    assert row == f"| `la` | all | {balanced} | {tail} |  | +2.0, 0 of 1 clear |"
+
+
 def test_clear_gains_are_bold_and_a_long_tail_shows_its_rarest():
     about = {"data": "Long tail, CIFAR-100-LT", "selection": "auto", "seeds": "3"}
     plain = {**about, "method": "erm", "gain": "", "verdict": ""}

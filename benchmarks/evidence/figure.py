@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from benchmarks.evidence.situations import SITUATIONS, situation
 from probe.report.charts.base import LIGHT, Chart
 
 LINEAR = 3.0  # points around zero up to which the axes are nearly linear; logarithmic beyond
@@ -13,13 +14,6 @@ NAMED = 1.0  # points of gain on Hard from which on a dot has its method's name;
 LEAST = 1.2  # points that an axis shows on both sides of zero
 ENOUGH = 3  # seeds from which on an interval says something about other seeds
 SIZE = 360  # pixels of a panel
-TAILS = ("imbalance", "LT 100")  # in the title of a long-tailed data set
-PANELS = {  # by the part of the evidence, and by whether data is long-tailed
-    "frozen features, balanced": (("frozen", "margins"), False),
-    "frozen features, long tail": (("frozen", "margins"), True),
-    "trained networks, balanced": (("finetune", "scratch", "long-tail"), False),
-    "trained networks, long tail": (("finetune", "scratch", "long-tail"), True),
-}
 KINDS = {  # what a method acts by, in the order of the colours
     "class counts": ("la", "cb", "bs", "bcl", "drw(ldam)", "ldam-linear", "dbm", "elm", "crt", "tau-norm"),
     "margins": ("mr2", "mr2-paper", "mr2-released", "mr2-early", "mr2, margin only", "moment", "spread"),
@@ -42,26 +36,20 @@ def of(published: Iterable[Mapping[str, str]]) -> Chart:
     for line in published:
         if line["gain"] and line.get("low_alone"):  # tables from before have none
             about = (line[key] for key in ("data", "method", "selection", "seeds"))
-            dot = dots.setdefault((_panel(line), *about), {})
+            dot = dots.setdefault((situation(line), *about), {})
             dot[line["classes"]] = [float(line[key]) for key in ("gain", "low_alone", "high_alone")]
     rows = [
         [panel, data, method, _kind(method), selection, int(seeds), *dot["overall"], *hard]
         for (panel, data, method, selection, seeds), dot in dots.items()
         if (hard := dot.get("hard") or dot.get("few"))
     ]
-    shown = [panel for panel in PANELS if any(row[0] == panel for row in rows)]
+    shown = [panel for panel in SITUATIONS if any(row[0] == panel for row in rows)]
     spec = {"concat": [_drawn(panel, rows) for panel in shown], "columns": 2, "spacing": 30}
     title = (
         "Gain on Hard (Few, where networks are trained on a long tail) against change overall, in points. "
         "Hollow: chosen for Hard within a budget"
     )
     return Chart("evidence", title, "", COLUMNS, rows, spec)
-
-
-def _panel(line: Mapping[str, str]) -> str:
-    """The situation that a line is about."""
-    tail = any(word in line["data"] for word in TAILS)
-    return next(name for name, about in PANELS.items() if line["part"] in about[0] and about[1] == tail)
 
 
 def _kind(method: str) -> str:

@@ -175,6 +175,7 @@ def write(published: Published, missing: Missing, picture: Path, page: Path) -> 
         picture.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(picture, static.engine().vegalite_to_svg(chart.whole()))
     shown = {part: pages.gains(_read(results / f"{part}.csv")) for part in tables if part in PARTS}
+    shown["summary"] = pages.summary(lines_of(results))
     shown["clear"] = pages.clear(lines_of(results))
     shown["forecast"] = pages.forecasts(_read(results / "forecast.csv"))
     shown["left-out"] = pages.left_out(_read(results / "left-out.csv"))
