@@ -55,6 +55,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 SPLIT := import os, shlex, sys; os.execv(sys.argv[1], sys.argv[1:] + shlex.split(os.environ["ARGS"]))
 WITH_ARGS := $(BIN)/python -c '$(SPLIT)'
 
+# `--seeds "$SEEDS"` where SEEDS was given: the defaults above are of other commands.
+said = $(if $(filter override,$(origin $(1))),$(2) "$$$(1)")
+
 .PHONY: probe finetune compare improve setup locked lock audit test test-slow torture lint docs bench sanity evidence clean
 .DEFAULT_GOAL := probe
 
@@ -136,7 +139,8 @@ sanity: $(DEV)
 
 # What helps hard classes: every study of recipes/evidence, hours; go on with the same command. Figures to results/.
 evidence: $(READY)
-	@$(WITH_ARGS) $(BIN)/python -m benchmarks.evidence
+	@$(WITH_ARGS) $(BIN)/python -m benchmarks.evidence $(call said,SEEDS,--seeds) $(call said,MINUTES,--minutes) \
+		$(call said,ONLY,--only)
 
 clean:
 	rm -rf .venv .venv-audit .venv-docs site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,6 +13,7 @@ from benchmarks.evidence import tables
 from benchmarks.evidence.outcomes import Published
 from benchmarks.evidence.studies import FOLDERS, PARTS, Runner, studies
 from probe.errors import UserError
+from probe.system.interrupts import INTERRUPTED
 from probe.system.safe_text import one_line
 
 
@@ -21,15 +22,21 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for name, title in FOLDERS.items():
         parser.add_argument(f"--{name}", metavar="FOLDER", help=f"a local copy of {title}")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts; default: all")
-    parser.add_argument("--studies", nargs="+", metavar="NAME", help="and of them these, in this order")
+    parser.add_argument(
+        "--studies", nargs="+", metavar="NAME", help="and of them these (pets, cifar100-lt10, ...)"
+    )
     parser.add_argument("--without", nargs="+", default=(), metavar="METHOD", help="leave their rows out")
     parser.add_argument("--seeds", type=int, metavar="N", help="at most so many; default: as the tables say")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after so many")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="begin no run after so many; 0: only write"
+    )
     parser.add_argument("--work", type=Path, default=Path("runs/evidence"), help="where runs are kept")
     parser.add_argument("--cache", type=Path, help="where features are kept; default: the usual place")
     parser.add_argument("--results", type=Path, default=Path("results"), help="where it is published")
-    parser.add_argument("--figure", type=Path, default=Path("docs/evidence.svg"))
-    parser.add_argument("--page", type=Path, default=Path("docs/results.md"), help="whose tables are renewed")
+    parser.add_argument("--figure", type=Path, default=Path("docs/evidence.svg"), help="an SVG file")
+    parser.add_argument(
+        "--page", type=Path, default=Path("docs/results.md"), help="a page with marks for the tables"
+    )
     given = parser.parse_args(argv)
     if not given.minutes >= 0:
         parser.error(f"--minutes {given.minutes:g}: give 0 (only write the files) or more")
@@ -46,6 +53,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     for name in given.without:
         if name not in titles:
             parser.error(f"--without {name}: known are {', '.join(map(repr, titles))}")
+    for name in ("figure", "page"):
+        if getattr(given, name).is_dir():
+            parser.error(f"--{name} {getattr(given, name)}: it is a folder; name a file")
     for name in FOLDERS:
         folder = getattr(given, name)
         if folder is not None and not Path(folder).is_dir():
@@ -60,13 +70,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {one_line(str(error))}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _main(given: argparse.Namespace) -> int:
     folders = {name: getattr(given, name) for name in FOLDERS}
     until = time.monotonic() + 60 * given.minutes
     published = Published(given.results)
-    runner = Runner(folders, given.cache, given.work, until, published, given.without, given.seeds)
+    earlier = {study.title: tables.earlier_seeds(given.results, study) for study in given.chosen}
+    runner = Runner(folders, given.cache, given.work, until, published, given.without, given.seeds, earlier)
     missing = runner.gather(given.chosen)
     if not published.studies() and not tables.lines_of(given.results):
         print("nothing has been run yet, so nothing is written; left out:", file=sys.stderr)

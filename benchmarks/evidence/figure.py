@@ -41,7 +41,7 @@ def of(published: Iterable[Mapping[str, str]]) -> Chart:
     rows = [
         [panel, data, method, _kind(method), selection, int(seeds), *dot["overall"], *hard]
         for (panel, data, method, selection, seeds), dot in dots.items()
-        if (hard := dot.get("hard") or dot.get("few"))
+        if "overall" in dot and (hard := dot.get("hard") or dot.get("few"))
     ]
     shown = [panel for panel in SITUATIONS if any(row[0] == panel for row in rows)]
     spec = {"concat": [_drawn(panel, rows) for panel in shown], "columns": 2, "spacing": 30}

@@ -10,8 +10,12 @@ Test images are in the order of their classes: a string of bits for each seed sa
 from __future__ import annotations
 
 import base64
+import fcntl
+import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +53,7 @@ class RowOutcome:
     method: str  # as the table prints it
     selection: str  # what its parameters were chosen for
     settings: str  # a digest of all that the table says of it but the seeds
-    against: str | None  # the row that its gains are measured against; None: nothing
+    learnt_from: str  # a digest of weights, method and, where all seeds have the same, training images
     runs: tuple[RunOfRow, ...]  # in the order of their seeds
     groups: Mapping[str, list[int]]  # its own ranking: classes of each group
     signs: Mapping[str, list[float | None]]  # K: what was known of each class before the head was trained
@@ -61,15 +65,22 @@ class RowOutcome:
         return self.runs[-1].first_seed + self.runs[-1].seeds
 
     def then(self, later: RowOutcome) -> RowOutcome:
-        """The same with the seeds of a later run, in the groups of the first, or one that begins anew."""
+        """The same with the seeds that a later run adds, in the groups of the first.
+
+        Another experiment of the same name takes its place if it begins anew.
+        """
         first = later.runs[0].first_seed
-        if first == 0 or later.settings != self.settings:
-            return later
-        if first != self.seeds:
+        if (later.settings, later.learnt_from) != (self.settings, self.learnt_from):
+            if first == 0:
+                return later
+            raise UserError(f"{self.recipe}: the published seeds are of other settings, weights or images")
+        if first > self.seeds:
             raise UserError(f"{self.recipe}: seeds from {first} on do not follow {self.seeds} published ones")
-        own = self.correct
-        more = later.correct if len(own) == self.seeds else own[:0]  # one stands for all where all are equal
-        return replace(self, runs=self.runs + later.runs, correct=np.concatenate([own, more]))
+        if later.seeds <= self.seeds:
+            return self
+        alike = len(self.correct) < self.seeds  # one stands for all
+        more = later.correct[:0] if alike else later.correct[self.seeds - first :]
+        return replace(self, runs=self.runs + later.runs, correct=np.concatenate([self.correct, more]))
 
     def stored(self) -> dict[str, Any]:
         """As JSON."""
@@ -77,12 +88,20 @@ class RowOutcome:
         return {**asdict(self), "correct": bits}
 
     @classmethod
-    def restored(cls, content: Mapping[str, Any], images: int) -> RowOutcome:
-        """The inverse of `stored`, for this number of test images."""
-        rows = [np.frombuffer(base64.b64decode(bits), np.uint8) for bits in content["correct"]]
-        correct = np.unpackbits(np.stack(rows), axis=1, count=images).astype(bool)
+    def restored(cls, content: Mapping[str, Any], images: int, classes: int) -> RowOutcome:
+        """The inverse of `stored`, for this number of test images and classes."""
         runs = tuple(RunOfRow(**run) for run in content["runs"])
-        return cls(**{**content, "correct": correct, "runs": runs})
+        rows = [np.frombuffer(base64.b64decode(bits, validate=True), np.uint8) for bits in content["correct"]]
+        if {row.size for row in rows} != {(images + 7) // 8}:
+            raise ValueError(f"{content['recipe']} has not one bit for each of {images} test images")
+        bits = np.unpackbits(np.stack(rows), axis=1)
+        found = cls(**{**content, "correct": bits[:, :images].astype(bool), "runs": runs})
+        members = [k for group in found.groups.values() for k in group]
+        if bits[:, images:].any() or len(rows) not in {1, found.seeds}:
+            raise ValueError(f"{found.recipe} has other test images or seeds")
+        if not set(members) <= set(range(classes)) or not members:
+            raise ValueError(f"{found.recipe} groups other classes")
+        return found
 
 
 @dataclass(frozen=True)
@@ -123,7 +142,7 @@ class StudyOutcomes:
         rows = dict(self.rows)
         for name, row in new.rows.items():
             rows[name] = rows[name].then(row) if name in rows else row
-        return replace(self, title=new.title, rows=rows)
+        return replace(new, rows=rows)
 
 
 def of_run(
@@ -143,7 +162,11 @@ def of_run(
     by_class = {entry["name"]: entry for entry in result["test"]["by_class"]}
     trained = [by_class[name].get("train_n") for name in predicted.class_names]
     (own, *_) = predicted.prediction
-    recipe = result["recipe"]
+    recipe, source = result["recipe"], result["backbone"]
+    images = result["data"]["fingerprints"]["train"] if recipe["data"]["shots"] is None else None
+    learnt_from = json.dumps(
+        [source.get("fingerprint"), result.get("method_versions"), images], sort_keys=True
+    )
     ran = RunOfRow(
         folder.name,
         result["environment"].get("commit"),
@@ -153,6 +176,7 @@ def of_run(
     )
     outcome = RowOutcome(
         recipe=row,
+        learnt_from=hashlib.sha256(learnt_from.encode()).hexdigest()[:12],
         runs=(ran,),
         groups=grouping.of_result(result, predicted.class_names),
         signs=_signs(result, predicted.class_names),
@@ -209,23 +233,39 @@ class Published:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content.pop("format") != FORMAT:
                 raise ValueError("another format")
-            images = sum(content["tested"])
-            rows = {row["recipe"]: RowOutcome.restored(row, images) for row in content.pop("rows")}
-            return StudyOutcomes(**{**content, "classes": tuple(content["classes"]), "rows": rows})
-        except (OSError, LookupError, TypeError, ValueError) as error:
+            images, classes = sum(content["tested"]), len(content["tested"])
+            if {len(content["classes"]), len(content["trained"] or content["tested"])} != {classes}:
+                raise ValueError("its classes differ")
+            rows = [RowOutcome.restored(row, images, classes) for row in content.pop("rows")]
+            by_name = {row.recipe: row for row in rows}
+            return StudyOutcomes(**{**content, "classes": tuple(content["classes"]), "rows": by_name})
+        except (OSError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise UserError(f"{path} holds no outcomes of this version ({error}); remove it") from error
 
     def add(self, new: StudyOutcomes) -> None:
         """Publish rows of a study; their seeds follow those that are published, or replace them."""
-        before = self.of(new.part, new.study)
-        found = new if before is None else before.then(new)
-        rows = [row.stored() for row in found.rows.values()]
-        about = asdict(replace(found, rows={}))
-        lines = json.dumps({"format": FORMAT, **about, "rows": []})[: -len("[]}")]
-        body = ",\n".join(json.dumps(row) for row in rows)  # a line each, so that differences can be read
         path = self._path(new.part, new.study)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, f"{lines}[\n{body}\n]}}\n")
+        with _alone(path.parent):
+            before = self.of(new.part, new.study)
+            found = new if before is None else before.then(new)
+            rows = [row.stored() for row in found.rows.values()]
+            about = asdict(replace(found, rows={}))
+            lines = json.dumps({"format": FORMAT, **about, "rows": []})[: -len("[]}")]
+            body = ",\n".join(json.dumps(row) for row in rows)  # a line each, so that differences can be read
+            write_atomic(path, f"{lines}[\n{body}\n]}}\n")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other process publishes here meanwhile, where the file system can tell."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def outcome_of(row: RowOutcome, seeds: int | None = None) -> MethodOutcome:

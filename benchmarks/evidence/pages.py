@@ -22,6 +22,7 @@ Lines = Iterable[Mapping[str, str]]  # of a table in results/
 CHOSEN = {"overall": "all", "budget": "hard, in a budget", "auto": ""}
 HARDEST = ("hard", "few")
 PLAIN = "erm"
+MARKED = r"<!-- evidence: (?P<name>[\w-]+) -->(?:(?!<!-- evidence: ).)*?<!-- end -->"  # none inside another
 
 
 def written(page: str, tables: Mapping[str, str]) -> str:
@@ -31,7 +32,7 @@ def written(page: str, tables: Mapping[str, str]) -> str:
         name = found["name"]
         return f"<!-- evidence: {name} -->\n{tables[name]}\n<!-- end -->" if name in tables else found[0]
 
-    return re.sub(r"<!-- evidence: (?P<name>[\w-]+) -->.*?<!-- end -->", replaced, page, flags=re.DOTALL)
+    return re.sub(MARKED, replaced, page, flags=re.DOTALL)
 
 
 def write(page: Path, tables: Mapping[str, str]) -> None:

@@ -2,7 +2,8 @@
 
 A gain's interval has one part from test images, one from seeds and one from which images a seed gets wrong by
 chance (`probe.evaluation.significance`). With another number of seeds the last two change in proportion. The
-estimate is as good as that of the variance between seeds: from two seeds it can be off by several times.
+estimate is as good as that of the variance between seeds: from two seeds it can be off by several times, and
+one seed tells nothing of it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 from probe.evaluation import significance
 
@@ -33,5 +34,6 @@ def smallest_gain(gain: Mapping[str, Any], seeds: int) -> float:
         seeds=seeds,
     )
     low, high = e.interval()[0]
-    spread = np.sqrt(e.images + np.maximum(e.between - chance, 0))
-    return float((high - low) / 2 + ndtri(POWER) * spread[0])
+    z, t = ndtri(POWER), stdtrit(max(seeds - 1, 1), POWER)
+    spread = np.sqrt(z**2 * e.images + t**2 * np.maximum(e.between - chance, 0))
+    return min(float((high - low) / 2 + spread[0]), 1.0)

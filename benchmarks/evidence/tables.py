@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from benchmarks.evidence import figure, pages, power
 from benchmarks.evidence.outcomes import Published, RowOutcome, StudyOutcomes, outcome_of
-from benchmarks.evidence.studies import PARTS, Missing, Study, studies
+from benchmarks.evidence.studies import PARTS, PASSING, Missing, Study, reference, studies
 from probe.evaluation.diagnostics.forecast import rank_correlation
 from probe.evaluation.summary import gain_over, summarise
 from probe.report.charts import static
@@ -37,7 +36,7 @@ SIGNS = {
     "gamma of mr2": ("mr2", "gamma"),
     "gamma of mr2-paper": ("mr2-paper", "gamma"),
 }
-NOT_ASKED = "not run yet"
+NOT_YET = "not run yet"
 
 
 @dataclass(frozen=True)
@@ -46,12 +45,27 @@ class Line:
 
     found: StudyOutcomes
     row: RowOutcome
+    seeds: int  # that it and what it is compared with both have
     statistics: dict[str, Any]
+
+    @classmethod
+    def of(cls, found: StudyOutcomes, row: RowOutcome, other: RowOutcome | None, *, counted: bool) -> Line:
+        """In the groups of the row that it is compared with; `counted`: by the number of training images."""
+        seeds = len(row.correct) if other is None else min(len(row.correct), len(other.correct))
+        eval_set, own = found.eval_set((other or row).groups), outcome_of(row, seeds)
+        result: dict[str, Any] = {"test": summarise(own, eval_set), "versus": None}
+        if other is not None:
+            erm = outcome_of(other, seeds)
+            result |= {"reference": summarise(erm, eval_set), "versus": gain_over(own, erm, eval_set)}
+        shown = statistics(result)
+        if counted:
+            shown = {"overall": shown["overall"], **count_statistics(result).get(COUNTED, {})}
+        return cls(found, row, seeds, shown)
 
     def cells(self, comparisons: int, planned: int) -> list[list[Any]]:
         """The lines of the CSV, one for each group of classes; percent and points."""
         about: list[Any] = [self.found.part, self.found.study, self.found.title, self.found.backbone]
-        about += [self.row.method, self.row.selection, len(self.row.correct)]
+        about += [self.row.method, self.row.selection, self.seeds]
         runs = self.row.runs
         seconds = sum(run.seconds for run in runs)
         where = [comparisons, seconds, " ".join(run.run for run in runs)]
@@ -72,7 +86,8 @@ def _gain(gain: Mapping[str, Any] | None, planned: int) -> list[Any]:
         return [""] * 9
     alone = gain.get("ci_alone", gain["ci"])  # before the correction
     numbers = [_points(v) for v in (gain["mean"], *gain["ci"], *alone)]
-    smallest = _points(power.smallest_gain(gain, planned)) if gain.get("parts") else ""
+    seen = gain.get("parts") and (gain["parts"]["seeds"] > 1 or planned == 1)  # one knows nothing of others
+    smallest = _points(power.smallest_gain(gain, planned)) if seen else ""
     return [*numbers, *(f"{gain[key]:.4g}" for key in ("p", "p_holm")), format.verdict(gain), smallest]
 
 
@@ -86,25 +101,8 @@ def of_study(study: Study, found: StudyOutcomes | None) -> list[Line]:
         if (own := found.rows.get(row.name)) is not None and own.settings == study.settings(row)
     }
     counted = "few" in study.rows[0].columns
-    return [Line(found, row, judged(found, row, now, counted=counted)) for row in now.values()]
-
-
-def judged(
-    found: StudyOutcomes, row: RowOutcome, rows: Mapping[str, RowOutcome], *, counted: bool
-) -> dict[str, Any]:
-    """A row's statistics by group, in the groups of the row that it is compared with; `counted`: in those by
-    the number of training images."""
-    other = rows.get(row.against or "")
-    eval_set = found.eval_set((other or row).groups)
-    result: dict[str, Any] = {"test": summarise(outcome_of(row), eval_set), "versus": None}
-    if other is not None:
-        seeds = min(len(row.correct), len(other.correct))
-        own, erm = outcome_of(row, seeds), outcome_of(other, seeds)
-        result |= {"reference": summarise(erm, eval_set), "versus": gain_over(own, erm, eval_set)}
-    shown = statistics(result)
-    if counted:
-        return {"overall": shown["overall"], **count_statistics(result).get(COUNTED, {})}
-    return shown
+    others = {row.name: now.get(reference(study, row) or "") for row in study.rows}
+    return [Line.of(found, row, others[name], counted=counted) for name, row in now.items()]
 
 
 def correct_together(lines: Sequence[Line]) -> int:
@@ -144,9 +142,8 @@ def write(published: Published, missing: Missing, picture: Path, page: Path) -> 
     results = published.results
     tables: dict[str, tuple[Sequence[str], list[list[Any]]]] = {"left-out": (LEFT, [])}
     signs: dict[str, list[list[Any]]] = _by_study(_read(results / "forecast.csv"), SIGN_HEADINGS)
-    before = {(row["part"], row["study"]): row["why"] for row in _read(results / "left-out.csv")}
     for part in PARTS:
-        by_study = _by_study(_read(results / f"{part}.csv"), HEADINGS)  # from before outcomes were kept
+        by_study = _earlier(results, part)
         planned = studies(part)
         lines = {study.name: of_study(study, published.of(part, study.name)) for study in planned}
         comparisons = correct_together([line for own in lines.values() for line in own])
@@ -157,10 +154,11 @@ def write(published: Published, missing: Missing, picture: Path, page: Path) -> 
                 by_study[study.name] = _with_earlier(study, cells, by_study.get(study.name, ()))
                 if part == "frozen" and (found := forecasts(own)):
                     signs[study.name] = found
-            why = missing.get(study.title, {})
+            why = {row: text for row, text in missing.get(study.title, {}).items() if text not in PASSING}
             asked = {(line.row.method, line.row.selection): line.row.seeds for line in lines[study.name]}
-            have = _seeds(by_study.get(study.name, [])) | asked
-            tables["left-out"][1].extend(_left_out(study, have, why, before))
+            have = _seeds(by_study.get(study.name, []))
+            have |= {row: max(seeds, have.get(row, 0)) for row, seeds in asked.items()}
+            tables["left-out"][1].extend(_left_out(study, have, why))
         if by_study:
             order = [study.name for study in planned if study.name in by_study]
             tables[part] = (HEADINGS, [cells for name in order for cells in by_study[name]])
@@ -185,36 +183,50 @@ def write(published: Published, missing: Missing, picture: Path, page: Path) -> 
     return said + [
         f"left out: {part} {study}, {rows} rows have {seeds} of {planned} seeds: {why}"
         for part, study, rows, seeds, planned, why in tables["left-out"][1]
+        if f"{part} {study}" in missing
     ]
 
 
-def _with_earlier(study: Study, lines: Sequence[list[Any]], before: Iterable[list[Any]]) -> list[list[Any]]:
-    """The lines of a study in the order of its rows, and of rows whose outcomes were not kept."""
-    key = itemgetter(HEADINGS.index("method"), HEADINGS.index("selection"))
-    now = {key(cells) for cells in lines}
-    earlier = [cells for cells in before if not cells[HEADINGS.index("recipe")] and key(cells) not in now]
-    order = [(row.title, _selection(row.content)) for row in study.rows]
-    return sorted([*earlier, *lines], key=lambda cells: order.index(key(cells)))
+def _with_earlier(study: Study, lines: Sequence[list[Any]], before: Sequence[list[Any]]) -> list[list[Any]]:
+    """The lines of a study in the order of its rows; of rows whose outcomes were not kept, the earlier ones,
+    until there are outcomes of as many seeds."""
+    then, now = _seeds(before), _seeds(lines)
+    kept = {row for row in then if then[row] > now.get(row, 0)}
+    found = [cells for cells in before if _row(cells) in kept]
+    found += [cells for cells in lines if _row(cells) not in kept]
+    order = {(row.title, _selection(row.content)): at for at, row in enumerate(study.rows)}
+    return sorted(found, key=lambda cells: order.get(_row(cells), len(order)))
+
+
+def _earlier(results: Path, part: str) -> dict[str, list[list[Any]]]:
+    """The lines of rows whose outcomes were not kept, by study: only those name no recipe."""
+    lines = [line for line in _read(results / f"{part}.csv") if not line.get("recipe")]
+    return _by_study(lines, HEADINGS)
+
+
+def earlier_seeds(results: Path, study: Study) -> dict[str, int]:
+    """How many seeds the tables have of each row whose outcomes were not kept, by its name."""
+    seeds = _seeds(_earlier(results, study.part).get(study.name, []))
+    return {row.name: seeds.get((row.title, _selection(row.content)), 0) for row in study.rows}
+
+
+def _row(cells: Sequence[Any]) -> tuple[str, str]:
+    """What tells a study's rows apart: method and selection."""
+    return str(cells[HEADINGS.index("method")]), str(cells[HEADINGS.index("selection")])
 
 
 def _seeds(lines: Iterable[Sequence[Any]]) -> dict[tuple[str, str], int]:
     """How many seeds each row has, by method and selection."""
-    method, selection, seeds = (HEADINGS.index(name) for name in ("method", "selection", "seeds"))
-    return {(str(cells[method]), str(cells[selection])): int(cells[seeds]) for cells in lines}
+    return {_row(cells): int(cells[HEADINGS.index("seeds")]) for cells in lines}
 
 
-def _left_out(
-    study: Study,
-    have: Mapping[tuple[str, str], int],
-    why: Mapping[str, str],
-    before: Mapping[tuple[str, str], str],
-) -> list[list[Any]]:
+def _left_out(study: Study, have: Mapping[tuple[str, str], int], why: Mapping[str, str]) -> list[list[Any]]:
     """Rows that are not published, or with fewer seeds than planned, together where the reason is one."""
     found: dict[tuple[int, int, str], int] = {}
     for row in study.rows:
         done, planned = have.get((row.title, _selection(row.content)), 0), study.seeds(row)
         if done < planned:
-            reason = why.get(row.name) or before.get((study.part, study.name)) or NOT_ASKED
+            reason = why.get(row.name) or NOT_YET
             found[done, planned, reason] = found.get((done, planned, reason), 0) + 1
     return [[study.part, study.name, rows, *about] for about, rows in found.items()]
 

@@ -117,10 +117,16 @@ NO_TIME = "not run: the minutes were over; the same command goes on from here"
 
 
 def fill(
-    plan: Plan, *, cache: Path | None = None, out: Path = Path("runs"), minutes: float | None = None
+    plan: Plan,
+    finished: Callable[[Cell], None] = lambda cell: None,
+    *,
+    cache: Path | None = None,
+    out: Path = Path("runs"),
+    minutes: float | None = None,
 ) -> list[Cell]:
     """Run what is missing, reuse what exists; one bar for all of it. Several processes do every run alike.
 
+    `finished` is told of each cell as soon as it is known.
     After so many minutes no further run is begun; one that has begun is finished, and what exists is reused.
     """
     recipes, present, begin, last = plan.recipes(), Present(cache), time.monotonic(), LastGround()
@@ -131,6 +137,7 @@ def fill(
         for recipe in recipes:
             late = minutes is not None and time.monotonic() - begin >= 60 * minutes
             cells.append(_cell(recipe, present, out, last, late=late))
+            finished(cells[-1])
             advance(1)
     return cells
 

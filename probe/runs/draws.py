@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from probe.runs.strategy import FittedMethod
 
 
+def number(recipe: Recipe) -> int:
+    """Which draw the first seed learns from: a later seed has a later one, wherever a run begins."""
+    return recipe.data.draw + (recipe.first_seed if recipe.data.shots is not None else 0)
+
+
 def further(recipe: Recipe) -> list[Recipe]:
     """The recipe with the draw of each seed after the first; none where all learn from the same images."""
     if recipe.data.shots is None or recipe.solver.name == "zeroshot" or first_stage.named(recipe.method):
@@ -36,7 +41,7 @@ def joined(parts: Sequence[FittedMethod]) -> FittedMethod:
 
 def record(recipe: Recipe, inputs: Sequence[RunInputs]) -> list[dict[str, Any]]:
     """Which draw each seed learnt from, and the fingerprint of its training images."""
-    first = recipe.data.draw
+    first = number(recipe)
     return [
         {"seed": seed, "draw": first + seed, "train": drawn.data["train"].fingerprint}
         for seed, drawn in enumerate(inputs)
@@ -45,7 +50,7 @@ def record(recipe: Recipe, inputs: Sequence[RunInputs]) -> list[dict[str, Any]]:
 
 def remark(recipe: Recipe, seeds: int) -> str:
     """One line for the reader of the intervals."""
-    first = recipe.data.draw
+    first = number(recipe)
     return (
         f"each seed learns from {recipe.data.shots} other images of a class (draws {first} to "
         f"{first + seeds - 1}); groups and diagnostics are those of the first"

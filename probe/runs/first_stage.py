@@ -98,6 +98,11 @@ class FirstStage:
                 f"method.first: {self.name} held out another part of the training images; "
                 f"say data.val_fraction={self.recipe.data.val_fraction:g}"
             )
+        if recipe.first_seed != self.recipe.first_seed:
+            raise UserError(
+                f"method.first: {self.name} held out the images of another seed; "
+                f"say first_seed={self.recipe.first_seed}"
+            )
 
     def check_data(self, data: Dataset, role: str = FIRST.name) -> None:
         """Refuse a run on other training images: it might have learnt from those that test here."""

@@ -28,7 +28,7 @@ from probe.features import FeatureSet, Matrix, SideBySide, backbone_identity, si
 from probe.features.backbone_identity import BackboneIdentity
 from probe.features.views import CENTER, View
 from probe.recipe import PartConfig, Recipe
-from probe.runs import first_stage, groups, unavailable
+from probe.runs import draws, first_stage, groups, unavailable
 from probe.runs.first_stage import FirstStage
 from probe.system import devices
 
@@ -152,7 +152,7 @@ def load_data(recipe: Recipe, cache: Path | None = None) -> Dataset:
             test_fraction=d.test_fraction,
             val=d.val,
             shots=d.shots,
-            draw=d.draw,
+            draw=draws.number(recipe),
             imbalance=d.imbalance,
             profile=d.profile,
             cache=cache,

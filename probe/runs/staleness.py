@@ -104,7 +104,7 @@ class Present:
 
     def data(self, recipe: Recipe) -> data.Dataset:
         """The data set that the recipe names."""
-        key = recipe.data.model_dump_json()
+        key = f"{recipe.data.model_dump_json()} {draws.number(recipe)}"
         if key not in self._data:
             self._data[key] = inputs.load_data(recipe, self.cache)
         return self._data[key]

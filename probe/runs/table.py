@@ -174,6 +174,12 @@ def of_runs(folders: Sequence[Path], groups: str | None = None) -> dict[str, Any
         raise UserError("name at least two runs to compare; the first is the reference")
     results = [read_result(folder) for folder in folders]
     recipes = [build(result["recipe"]) for result in results]
+    for folder, recipe in zip(folders, recipes, strict=True):
+        if recipe.first_seed != recipes[0].first_seed:
+            raise UserError(
+                f"{folder} and {folders[0]} begin with different seeds ({recipe.first_seed} and "
+                f"{recipes[0].first_seed}), so they cannot be compared seed by seed"
+            )
     predictions = [predictions_of(folder) for folder in folders]
     outcomes = own_outcomes(folders, predictions)
     names = predictions[0].class_names

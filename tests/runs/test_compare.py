@@ -271,6 +271,18 @@ def test_runs_that_do_not_match_are_refused_in_one_line(place, tmp_path):
         of_runs([erm, copy])
 
 
+def test_runs_that_begin_with_other_seeds_are_refused(place, tmp_path):
+    erm, mr2 = folders(place[0])
+    later = tmp_path / "later"
+    later.mkdir()
+    result = read_result(mr2)
+    later_recipe = {**result["recipe"], "first_seed": 2}
+    (later / "result.json").write_text(json.dumps({**result, "recipe": later_recipe}))
+    (later / "predictions.parquet").write_bytes((mr2 / "predictions.parquet").read_bytes())
+    with pytest.raises(UserError, match=r"begin with different seeds \(2 and 0\)"):
+        of_runs([erm, later])
+
+
 def test_runs_of_other_classes_are_refused(place, tmp_path):
     import pyarrow.parquet as pq
 

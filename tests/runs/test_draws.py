@@ -59,14 +59,17 @@ def test_seeds_of_a_few_shot_run_are_the_runs_of_its_draws(task, vit, colours, c
 def test_seeds_can_be_run_apart(few, task, vit, colours, cache, tmp_path):
     name = {"name": str(colours), **few}
     both = run(built(vit, colours, task, data=name, seeds=2), cache=cache, out=tmp_path)
-    drawn = {**name, "draw": 1} if few else name
-    later = run(built(vit, colours, task, data=drawn, first_seed=1), cache=cache, out=tmp_path)
+    later = run(built(vit, colours, task, data=name, first_seed=1), cache=cache, out=tmp_path)
     first, second, again = (p.true_probability for p in (*both.predictions, *later.predictions))
     digests = both.result["data"]["validation"]["digests"]
     assert digests[0] != digests[1] == later.result["data"]["validation"]["digests"][0]
     assert np.allclose(again, second, atol=5e-3)  # exact heads start elsewhere, so their last digits differ
     if task != "validated":  # where seeds may choose the same l2
         assert np.abs(again - second).max() < 0.1 * np.abs(again - first).max()
+    if few:
+        drawn = [row["train"] for row in both.result["data"]["draws"]]
+        assert later.result["data"]["fingerprints"]["train"] == drawn[1] != drawn[0]
+        assert Present(cache).change(recipe.build(later.result["recipe"]), later.result) is None
 
 
 def test_the_images_of_every_draw_were_learnt_from(vit, colours, cache, tmp_path):

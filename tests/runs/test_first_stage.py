@@ -102,6 +102,7 @@ def test_a_first_stage_that_does_not_fit_is_refused_in_one_line(
     known = {"vit": vit, "colours": colours, "tuned": tuned, "method": {"name": "tau-norm"}, "solver": {}}
     refused("has the backbone", vit="effnet-lite0")
     refused("say data.val_fraction=0.2", data={"name": str(colours), "val_fraction": 0.3})
+    refused("say first_seed=0", first_seed=1)
     refused("the first stage is a run, so a loss has no effect", method={"name": "lws", "loss": "la"})
     refused("crt: a second stage changes a finished head", method={"name": "crt"}, finetune=True)
     refused("settings without effect: solver.l2=1.0", solver=SOLVED)

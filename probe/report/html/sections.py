@@ -33,7 +33,7 @@ def subtitle(result: Result) -> str:
         if split in sizes
     ]
     if result.get("seeds"):
-        parts.append(plural(len(result["seeds"]), "seed"))
+        parts.append(format.seeds(result))
     if result.get("groups_by"):
         parts.append(format.groups(result))
     return text(", ".join(parts))

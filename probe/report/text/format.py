@@ -164,6 +164,12 @@ def listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
+def seeds(result: Mapping[str, Any]) -> str:
+    """`5 seeds`, or `3 seeds from 2 on`."""
+    first = (result.get("recipe") or {}).get("first_seed", 0)
+    return plural(len(result["seeds"]), "seed") + (f" from {first} on" if first else "")
+
+
 def plural(number: int, noun: str) -> str:
     """`1 class`, `37 classes`."""
     if number == 1:

@@ -14,7 +14,7 @@ from rich.text import Text
 from probe.report.text import attribute, format
 from probe.report.text.certainty import by_accuracy, rank_note
 from probe.report.text.conclusion import conclusion, next_command
-from probe.report.text.format import percent, plural
+from probe.report.text.format import percent
 from probe.report.text.paragraph import Paragraph
 from probe.system.safe_text import printable
 
@@ -94,7 +94,7 @@ def _headline(result: Mapping[str, Any], method: str) -> Text:
         ends = dict.fromkeys((l2[0], l2[-1]))
         how += f", l2 {' to '.join(f'{v:.3g}' for v in ends)} {chosen}"
     what = f"{plain(result['backbone']['name'])} on {plain(data['name'])}"
-    method = f"{plain(method, 60)} ({how}), {plural(len(result['seeds']), 'seed')}"
+    method = f"{plain(method, 60)} ({how}), {format.seeds(result)}"
     head = Text(what, style="bold")
     head.append("  " if cell_len(what) + cell_len(method) + 2 <= WIDTH else "\n")
     head.append(f"{method}\n", style="not bold")

@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 import pytest
 from rich.cells import cell_len
 
-from probe.report.text import run
+from probe.report.text import format, run
 
 LONG = "a class name that is far too long for any table on a terminal of eighty columns"
 NAMES = [
@@ -33,6 +33,12 @@ def shown(simulate):
         with redirect_stdout(io.StringIO()) as out:
             run.show(result, folder)
     return out.getvalue().splitlines(), folder
+
+
+def test_a_run_that_begins_with_another_seed_says_so():
+    result = {"seeds": [{}, {}, {}], "recipe": {"first_seed": 2}}
+    assert format.seeds(result) == "3 seeds from 2 on"
+    assert format.seeds({**result, "recipe": {}}) == "3 seeds"
 
 
 def test_every_line_fits_and_the_path_is_one_word(shown):
