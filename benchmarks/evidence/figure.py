@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,13 @@ NAMED = 1.0  # points of gain on Hard from which on a dot has its method's name;
 LEAST = 1.2  # points that an axis shows on both sides of zero
 ENOUGH = 3  # seeds from which on an interval says something about other seeds
 SIZE = 360  # pixels of a panel
+TEXT, LETTER = 10, 5.4  # height of a name, and about the width of its letters
+BESIDE: dict[str, dict[str, Any]] = {
+    "above right": {"align": "left", "dx": 6, "dy": -6},
+    "below right": {"align": "left", "dx": 6, "dy": 7},
+    "above left": {"align": "right", "dx": -6, "dy": -6},
+    "below left": {"align": "right", "dx": -6, "dy": 7},
+}
 KINDS = {  # what a method acts by, in the order of the colours
     "class counts": ("la", "cb", "bs", "bcl", "drw(ldam)", "ldam-linear", "dbm", "elm", "crt", "tau-norm"),
     "margins": ("mr2", "mr2-paper", "mr2-released", "mr2-early", "mr2, margin only", "moment", "spread"),
@@ -61,6 +69,7 @@ def _kind(method: str) -> str:
 def _drawn(panel: str, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """One panel, whose axes fit its dots: an interval may be endless."""
     own = [dict(zip(COLUMNS, row, strict=True)) for row in rows if row[0] == panel]
+    ends = [_around(row[name] for row in own) for name in ("overall", "hard")]
     x, y = (
         {
             **{"field": field, "type": "quantitative", "title": title},
@@ -68,8 +77,8 @@ def _drawn(panel: str, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
             "axis": {"values": [tick for tick in TICKS if end[0] <= tick <= end[1]], "grid": False},
         }
         for field, title, end in (
-            ("overall", "change overall", _around(row["overall"] for row in own)),
-            ("hard", "gain on Hard", _around(row["hard"] for row in own)),
+            ("overall", "change overall", ends[0]),
+            ("hard", "gain on Hard", ends[1]),
         )
     )
     many = f"datum.seeds >= {ENOUGH}"
@@ -88,9 +97,14 @@ def _drawn(panel: str, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
     zero = {"type": "rule", "strokeDash": [3, 3], "color": "#8a919d"}
     lines = {"mark": {"type": "rule", "opacity": 0.25, "clip": True}, "transform": [{"filter": many}]}
     plain = {"color": kind}
-    far = max(NAMED, (_around(row["hard"] for row in own)[1]) / 10)
-    named = {"condition": {"test": f"abs(datum.hard) >= {far}", "field": "method"}, "value": ""}
-    beside = {"type": "text", "align": "left", "dx": 6, "dy": -6, "fontSize": 10}
+    names = [
+        {
+            "data": {"values": [row for row, at in zip(own, _places(own, ends), strict=True) if at == place]},
+            "mark": {"type": "text", "fontSize": TEXT, **mark},
+            "encoding": {"x": x, "y": y, "text": {"field": "method"}, **plain},
+        }
+        for place, mark in BESIDE.items()
+    ]
     return {
         **{"title": {"text": panel, "fontSize": 12}, "width": SIZE, "height": SIZE},
         "transform": [{"filter": {"field": "panel", "equal": panel}}, {"calculate": SAID, "as": "said"}],
@@ -100,9 +114,45 @@ def _drawn(panel: str, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
             {**lines, "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **plain}},
             {**lines, "encoding": {"y": y, "x": {**x, "field": "left"}, "x2": {"field": "right"}, **plain}},
             {"mark": {"type": "point", "strokeWidth": 1.3, "opacity": 0.9}, "encoding": dotted},
-            {"mark": beside, "encoding": {"x": x, "y": y, "text": named, **plain}},
+            *names,
         ],
     }
+
+
+def _places(rows: Sequence[Mapping[str, Any]], ends: Sequence[Sequence[float]]) -> list[str | None]:
+    """Where each dot's name stands, so that none covers another or a dot: far dots choose first; the others,
+    and those that find no room, have none."""
+    dots = [(_pixel(row["overall"], ends[0]), SIZE - _pixel(row["hard"], ends[1])) for row in rows]
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in dots]
+    far = max(NAMED, ends[1][1] / 15)
+    found: list[str | None] = [None] * len(rows)
+    for at in sorted(range(len(rows)), key=lambda at: -abs(rows[at]["hard"])):
+        if abs(rows[at]["hard"]) < far:
+            break
+        for place, mark in BESIDE.items():
+            wide = LETTER * len(rows[at]["method"])
+            x = dots[at][0] + mark["dx"] - (wide if mark["align"] == "right" else 0)
+            y = dots[at][1] + mark["dy"]
+            box = (x, y - TEXT / 2, x + wide, y + TEXT / 2)
+            others = [other for i, other in enumerate(taken) if i != at]
+            if box[0] >= 0 and box[2] <= SIZE + 20 and not any(_overlap(box, other) for other in others):
+                taken.append(box)
+                found[at] = place
+                break
+    return found
+
+
+def _pixel(value: float, end: Sequence[float]) -> float:
+    """Where a value is on its axis."""
+
+    def scaled(v: float) -> float:
+        return math.copysign(math.log1p(abs(v) / LINEAR), v)
+
+    return SIZE * (scaled(value) - scaled(end[0])) / (scaled(end[1]) - scaled(end[0]))
+
+
+def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def _around(values: Iterable[Any]) -> list[float]:

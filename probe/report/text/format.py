@@ -101,7 +101,8 @@ def look_first_totals(found: Mapping[str, Any]) -> list[str]:
         )
     if forecast["correlation"] is not None:
         by, value = " and ".join(forecast["by"]), coefficient(forecast["correlation"])
-        lines.append(f"forecast of difficulty by {by}: rank correlation {value} with the probe's accuracy")
+        with_what = "the probe's errors on held-out training images"
+        lines.append(f"forecast of difficulty by {by}: rank correlation {value} with {with_what}")
     return lines
 
 
