@@ -228,7 +228,7 @@ def test_the_summary_is_over_the_studies_of_a_situation():
 
 
 def test_clear_gains_are_bold_and_a_long_tail_shows_its_rarest():
-    about = {"data": "Long tail, CIFAR-100-LT", "selection": "auto", "seeds": "3"}
+    about = {"data": "Long tail, CIFAR-100-LT", "selection": "auto", "seeds": "3", "part": "long-tail"}
     plain = {**about, "method": "erm", "gain": "", "verdict": ""}
     bcl = {**about, "method": "bcl"}
     found = pages.gains(

@@ -42,7 +42,12 @@ def write(page: Path, tables: Mapping[str, str]) -> None:
 
 
 def gains(lines: Lines) -> str:
-    """A part: a row for each study and selection, a column for each method, gains on the hardest classes."""
+    """A part: a row for each study and selection, a column for each method, gains on the hardest classes.
+
+    Balanced data comes first.
+    """
+    order = list(SITUATIONS)
+    lines = sorted(lines, key=lambda line: order.index(situation(line)))
     rows: dict[tuple[str, str], dict[str, dict[str, Mapping[str, str]]]] = {}
     for line in lines:
         row = rows.setdefault((line["data"].partition(", ")[2], line["selection"]), {})
