@@ -73,7 +73,7 @@ class Grid:
         named = ({"backbone": {"name": b}, "data": {"name": d}, "method": m} for b, d, m in cells)
         recipes = [_able(override(content, self.settings)) for content in named]
         check_versus(recipes)
-        pairs = [_with_erm(recipe) if recipe.trains else (recipe,) for recipe in recipes]
+        pairs = [_with_erm(r) if r.trains and not _refused(r) else (r,) for r in recipes]
         return list({slug(r): r for pair in pairs for r in pair}.values())  # a name given twice counts once
 
 
@@ -95,6 +95,17 @@ def check_versus(recipes: Iterable[Recipe]) -> None:
     """Refuse recipes that say what they are compared with: here the table does."""
     if any(recipe.versus != "auto" for recipe in recipes):
         raise UserError("a comparison is always with erm of the same settings; leave versus out")
+
+
+def _refused(recipe: Recipe) -> bool:
+    """Can it not be run at all, so that training its erm would be in vain?"""
+    from probe.runs import run, strategy
+
+    try:
+        run.check(strategy.choose(recipe))
+    except UserError:
+        return True
+    return False
 
 
 def _with_erm(recipe: Recipe) -> tuple[Recipe, ...]:

@@ -245,6 +245,16 @@ def folders(root):
     return [next((root / "runs").glob(f"*-{m}-*")) for m in ("erm", "mr2")]
 
 
+def test_a_method_that_is_refused_has_no_erm_trained_for_it():
+    def methods(*names):
+        grid = compare.Grid(["effnet-lite0"], ["digits"], names, ["solver.name=sgd"])
+        return [recipe.method.name for recipe in grid.recipes()]
+
+    assert methods("center") == ["center"]  # it shapes features, which are frozen
+    assert methods("focal") == ["erm", "focal"]
+    assert methods("center", "focal") == ["center", "erm", "focal"]
+
+
 def test_runs_can_be_compared_by_their_folders(place):
     """Paired from the stored predictions, the gain is the run's own."""
     root = place[0]
