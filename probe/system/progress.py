@@ -19,7 +19,8 @@ def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Call
     """Yield `advance(n, note)`; on a terminal, a bar with the rate and the time left is drawn on stderr,
     elsewhere (a log file) a line is written every minute.
 
-    Inside another bar it draws nothing: only the outer one tells the time left.
+    Inside another bar it draws nothing, because only the outer one tells the time left; in a log file each has
+    its lines.
 
     >>> with bar("extracting", 3680, "images") as advance:
     ...     advance(64)
@@ -29,7 +30,7 @@ def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Call
 
     console = Console(stderr=True)
     outer = _drawing.get()
-    plain, said = show and not outer and not console.is_terminal, time.monotonic()
+    plain, said = show and not console.is_terminal, time.monotonic()
     token = _drawing.set(outer or show)
     with Progress(
         TextColumn("{task.description}", markup=False),  # it may hold the name of a data set

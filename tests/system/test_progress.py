@@ -14,12 +14,17 @@ def test_a_log_file_gets_a_line_now_and_then(monkeypatch, capsys):
     ]
 
 
-def test_nothing_is_said_of_what_is_short_or_hidden_or_inside_another(monkeypatch, capsys):
+def test_a_log_file_tells_of_a_long_step_inside_another(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "EVERY", -1.0)
+    with progress.bar("comparing", 3, "runs"), progress.bar("extracting", 10, "images") as advance:
+        advance(10)
+    assert capsys.readouterr().err.splitlines() == ["extracting: 10 of 10 images"]
+
+
+def test_nothing_is_said_of_what_is_short_or_hidden(monkeypatch, capsys):
     with progress.bar("reading", 10, "files") as advance:
         advance(10)
     monkeypatch.setattr(progress, "EVERY", -1.0)
     with progress.bar("hidden", 10, "files", show=False) as advance:
-        advance(10)
-    with progress.bar("outer", 10, "files"), progress.bar("inner", 10, "files") as advance:
         advance(10)
     assert capsys.readouterr().err == ""
