@@ -19,8 +19,8 @@ def bar(what: str, total: int, unit: str, *, show: bool = True) -> Iterator[Call
     """Yield `advance(n, note)`; on a terminal, a bar with the rate and the time left is drawn on stderr,
     elsewhere (a log file) a line is written every minute.
 
-    Inside another bar it draws nothing, because only the outer one tells the time left; in a log file each has
-    its lines.
+    Inside another bar it draws nothing, because only the outer one tells the time left; in a log file both
+    have their lines.
 
     >>> with bar("extracting", 3680, "images") as advance:
     ...     advance(64)
