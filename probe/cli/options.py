@@ -120,7 +120,7 @@ RECIPE_FLAGS: list[tuple[str, str, str, dict[str, Any]]] = [
     (
         "--first-seed",
         "first_seed",
-        "What the first one is (default: 0); 2 goes on after a run of two.",
+        "Number of the first seed (default: 0); 2 goes on after a run of two.",
         {"type": int},
     ),
     ("--skip-bad-images", "data.skip_bad_images", "Leave out images that cannot be read.", {"is_flag": True}),

@@ -166,9 +166,11 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def seeds(result: Mapping[str, Any]) -> str:
-    """`5 seeds`, or `3 seeds from 2 on`."""
-    first = (result.get("recipe") or {}).get("first_seed", 0)
-    return plural(len(result["seeds"]), "seed") + (f" from {first} on" if first else "")
+    """`5 seeds`, or `seeds 2 to 4` of a run that does not begin with 0."""
+    first, number = (result.get("recipe") or {}).get("first_seed", 0), len(result["seeds"])
+    if not first:
+        return plural(number, "seed")
+    return f"seed {first}" if number == 1 else f"seeds {first} to {first + number - 1}"
 
 
 def plural(number: int, noun: str) -> str:

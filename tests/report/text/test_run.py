@@ -37,7 +37,8 @@ def shown(simulate):
 
 def test_a_run_that_begins_with_another_seed_says_so():
     result = {"seeds": [{}, {}, {}], "recipe": {"first_seed": 2}}
-    assert format.seeds(result) == "3 seeds from 2 on"
+    assert format.seeds(result) == "seeds 2 to 4"
+    assert format.seeds({**result, "seeds": [{}]}) == "seed 2"
     assert format.seeds({**result, "recipe": {}}) == "3 seeds"
 
 
