@@ -77,7 +77,7 @@ class Line:
 
 
 def _points(fraction: float) -> float:
-    return round(100 * fraction, 2)
+    return round(100 * fraction, 2) + 0.0  # no minus before 0
 
 
 def _gain(gain: Mapping[str, Any] | None, planned: int) -> list[Any]:
