@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.evidence import __main__ as evidence
-from benchmarks.evidence import pages, power, tables
+from benchmarks.evidence import figure, pages, power, tables
 from benchmarks.evidence import studies as studies_module
 from benchmarks.evidence.outcomes import Published
 from benchmarks.evidence.studies import FOLDERS, PARTS, studies
@@ -416,6 +416,30 @@ def test_what_is_finished_is_published_when_the_rest_is_interrupted(tmp_path, ca
         assert place() == 130
     assert capsys.readouterr().err.splitlines()[-1] == "stopped; the same command goes on from here"
     assert list(place.outcomes()) == ["erm"]
+
+
+def dot(method, overall, hard, *, part="finetune", seeds="5", low=None):
+    """The lines of a table that make one dot of the figure."""
+    about = {"part": part, "data": "pets", "method": method, "selection": "auto", "seeds": seeds}
+    for classes, gain in (("overall", overall), ("hard", hard)):
+        ends = {"low_alone": str(gain - 1 if low is None else low), "high_alone": str(gain + 1)}
+        yield {**about, "classes": classes, "gain": str(gain), **ends}
+
+
+def test_names_in_the_figure_stand_apart_and_those_without_room_are_left_out():
+    lines = [line for at in range(9) for line in dot(f"method-{at}", 2.0, 3.0)]
+    lines += [*dot("far", -9.0, -12.0), *dot("near", 0.2, 0.3)]
+    (panel,) = figure.of(lines).spec["concat"]
+    named = [row["method"] for layer in panel["layer"] if "data" in layer for row in layer["data"]["values"]]
+    assert "far" in named
+    assert "near" not in named  # nothing happens there
+    assert 1 <= sum(name.startswith("method-") for name in named) <= 4  # one on each side of the same dot
+
+
+def test_an_endless_interval_does_not_stretch_the_figure():
+    (panel,) = figure.of(dot("mr2", 1.0, 2.0, low=-100.0)).spec["concat"]
+    y = panel["layer"][2]["encoding"]["y"]
+    assert y["scale"]["domain"][0] > -3
 
 
 def test_a_mark_without_an_end_swallows_nothing():
