@@ -56,7 +56,7 @@ SPLIT := import os, shlex, sys; os.execv(sys.argv[1], sys.argv[1:] + shlex.split
 WITH_ARGS := $(BIN)/python -c '$(SPLIT)'
 
 # `--seeds "$SEEDS"` where SEEDS was given: the defaults above are of other commands.
-said = $(if $(filter override,$(origin $(1))),$(2) "$$$(1)")
+said = $(if $(and $(filter override,$(origin $(1))),$(value $(1))),$(2) "$$$(1)")
 
 .PHONY: probe finetune compare improve setup locked lock audit test test-slow torture lint docs bench sanity evidence clean
 .DEFAULT_GOAL := probe
